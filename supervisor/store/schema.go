@@ -1,0 +1,147 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"google.golang.org/protobuf/proto"
+
+	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+)
+
+// The buckets. Keys that begin with a consumer are its namespace and name,
+// each ended by a zero byte; numbers are big-endian.
+var (
+	// version, boot, digest.
+	bucketMeta = []byte("meta")
+	// consumer -> supervisor.v1.Consumer without status.
+	bucketConsumers = []byte("consumers")
+	// consumer, number -> supervisor.v1.Receipt.
+	bucketReceipts = []byte("receipts")
+	// receipt's id -> its key in receipts.
+	bucketReceiptIDs = []byte("receipt_ids")
+	// consumer, number -> supervisor.v1.Transition.
+	bucketTransitions = []byte("transitions")
+	// request id -> see Request.encode.
+	bucketRequests = []byte("requests")
+	// number -> request id, oldest first.
+	bucketRequestLog = []byte("request_log")
+)
+
+var (
+	keyVersion = []byte("version")
+	keyBoot    = []byte("boot")
+	keyDigest  = []byte("digest")
+)
+
+// steps lead from one schema version to the next: steps[0] makes version 1 out
+// of an empty file. Steps that were released never change.
+var steps = [...]func(*batch) error{
+	func(b *batch) error {
+		for _, name := range [][]byte{
+			bucketConsumers, bucketReceipts, bucketReceiptIDs, bucketTransitions, bucketRequests, bucketRequestLog,
+		} {
+			if _, err := b.tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// migrate brings the file to this program's schema version.
+func migrate(b *batch) error {
+	payload, err := b.get(bucketMeta, keyVersion)
+	if err != nil {
+		return err
+	}
+	version := decodeNumber(payload)
+	if version == uint64(len(steps)) {
+		return nil
+	}
+	for i, step := range steps[version:] {
+		if err := step(b); err != nil {
+			return fmt.Errorf("migrate to schema version %d: %w", version+uint64(i)+1, err)
+		}
+	}
+	return b.put(bucketMeta, keyVersion, encodeNumber(uint64(len(steps))))
+}
+
+// inspect reads the whole file and says whether the store may work on it. It
+// does so before bbolt maps the file, which on a damaged one would panic or
+// fault, or fall back to an earlier commit without a word.
+func inspect(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("state store: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("state store: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("state store: %s is not a regular file", path)
+	}
+	c := contents{meta: map[string][]byte{}}
+	err = checkPages(f, info.Size(), c.visit)
+	if v := decodeNumber(c.meta[string(keyVersion)]); v > uint64(len(steps)) {
+		return fmt.Errorf("%w: %s has schema version %d, this program knows %d: run the newer supervisord, or restore a copy from before it",
+			ErrNewer, path, v, len(steps))
+	}
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w: restore a copy of it, or move it away to start without any consumer",
+			ErrCorrupt, path, err)
+	}
+	return nil
+}
+
+// contents collects what inspect finds.
+type contents struct {
+	all  digest
+	meta map[string][]byte
+	// err is the first record that is wrong.
+	err error
+}
+
+func (c *contents) visit(bucket, key, record []byte) {
+	payload, err := unseal(bucket, key, record)
+	switch {
+	case err != nil:
+	case string(bucket) == string(bucketMeta):
+		c.meta[string(key)] = append([]byte(nil), payload...)
+		if string(key) == string(keyDigest) {
+			return
+		}
+	case string(bucket) == string(bucketConsumers):
+		err = proto.Unmarshal(payload, &supervisorv1.Consumer{})
+	}
+	if err != nil {
+		if c.err == nil {
+			c.err = err
+		}
+		return
+	}
+	c.all.add(record)
+}
+
+func (c *contents) check() error {
+	if c.err != nil {
+		return c.err
+	}
+	want, err := decodeDigest(c.meta[string(keyDigest)])
+	if err != nil {
+		return err
+	}
+	if c.all != want {
+		return fmt.Errorf("it holds %d records, not the %d that were written last", c.all.count, want.count)
+	}
+	if decodeNumber(c.meta[string(keyVersion)]) == 0 {
+		return errors.New("no schema version")
+	}
+	return nil
+}
