@@ -1,0 +1,314 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
+	"golang.org/x/net/http/httpguts"
+)
+
+// HTTP is the kind that posts each message to a URL as a CloudEvent in binary
+// content mode; [eventHeader] says which headers a request has.
+//
+// The answer decides: 2xx acks; 429 and 503 retry, not before Retry-After (at
+// most 1h); 408, 425 and other 5xx retry; other 4xx dead-letter. Redirects are
+// not followed: a 3xx retries, for it is the spec that is wrong and not the
+// message. So does a connection error, the handler timeout, and an answer that
+// broke off, whatever its status: an answer counts when it is complete or its
+// first 64 KiB are there. A call that is cancelled otherwise (stop, kill, an
+// operator) releases the message.
+//
+// Never called, whatever a name resolves to: link-local, multicast and
+// unspecified addresses. With limits.allowed_hosts only hosts listed there are
+// called. Proxy settings of the environment are not used.
+func HTTP(limits *supervisorv1.HttpLimits) supervisor.HandlerKind {
+	k := httpKind{}
+	for _, h := range limits.GetAllowedHosts() {
+		k.allowed = append(k.allowed, normalHost(h))
+	}
+	return k
+}
+
+type httpKind struct {
+	// allowed hosts, normal; empty: any.
+	allowed []string
+}
+
+// normalHost makes spellings of one host equal.
+func normalHost(h string) string {
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(h, "[]"), "."))
+}
+
+func (httpKind) Kind() string { return "http" }
+
+func (k httpKind) Check(s *supervisorv1.ConsumerSpec) []brokers.Fault {
+	spec := s.GetHandler().GetHttp()
+	faults := k.checkURL(spec.GetUrl())
+	for _, name := range slices.Sorted(maps.Keys(spec.GetHeaders())) {
+		if why := refusedHeader(name, spec.GetHeaders()[name]); why != "" {
+			faults = append(faults, brokers.Faultf("handler.http.headers["+name+"]", "%s", why))
+		}
+	}
+	return faults
+}
+
+// checkURL never repeats the URL: it may hold a secret.
+func (k httpKind) checkURL(raw string) []brokers.Fault {
+	const path = "handler.http.url"
+	fault := func(format string, args ...any) []brokers.Fault {
+		return []brokers.Fault{brokers.Faultf(path, format, args...)}
+	}
+	if raw == "" {
+		return fault("missing; write the endpoint's URL, such as http://billing.internal/orders")
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return fault("not a URL; write one such as http://billing.internal/orders")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fault("the scheme must be http or https")
+	case u.Hostname() == "":
+		return fault("has no host; write one such as http://billing.internal/orders")
+	case u.Port() != "" && !isPort(u.Port()):
+		return fault("the port must be between 1 and 65535")
+	case u.User != nil:
+		return fault("holds a user or a password; put them into the header Authorization as env:NAME or file:PATH")
+	case u.Fragment != "":
+		return fault("has a fragment (#), which is never sent; leave it out")
+	case len(k.allowed) > 0 && !slices.Contains(k.allowed, normalHost(u.Hostname())):
+		return fault("host %q is not among the daemon's handlers.http.allowed_hosts (%s)",
+			u.Hostname(), strings.Join(k.allowed, ", "))
+	}
+	if why := refusedLiteral(u.Hostname()); why != "" {
+		return fault("%s is refused: %s", u.Hostname(), why)
+	}
+	return nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+// reservedHeaders are set by the HTTP client or belong to one message.
+var reservedHeaders = map[string]string{
+	"Host":                "it comes from the url",
+	"Content-Length":      "it comes from the message",
+	"Ce-Specversion":      "it comes from the message",
+	"Ce-Id":               "it comes from the message",
+	"Ce-Attempt":          "it comes from the message",
+	"Ce-Redelivered":      "it comes from the message",
+	"Ce-Droppedheaders":   "it comes from the message",
+	"Connection":          "it is the connection's own",
+	"Keep-Alive":          "it is the connection's own",
+	"Proxy-Connection":    "it is the connection's own",
+	"Proxy-Authenticate":  "it is the connection's own",
+	"Proxy-Authorization": "it is the connection's own",
+	"Te":                  "it is the connection's own",
+	"Trailer":             "it is the connection's own",
+	"Transfer-Encoding":   "it is the connection's own",
+	"Upgrade":             "it is the connection's own",
+	"Expect":              "it is the connection's own",
+}
+
+// secretHeaders hold credentials by their nature: no value inline.
+var secretHeaders = []string{"Authorization", "Cookie", "X-Api-Key", "X-Auth-Token"}
+
+// refusedHeader says why the spec may not set a header, or "". It never
+// repeats the value.
+func refusedHeader(name, value string) string {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !httpguts.ValidHeaderFieldName(name):
+		return "not a header name: only letters, digits and !#$%&'*+-.^_`|~"
+	case reservedHeaders[canonical] != "":
+		return "cannot be set: " + reservedHeaders[canonical]
+	case isReference(value):
+		return ""
+	case slices.Contains(secretHeaders, canonical):
+		return "holds a secret; write env:NAME or file:PATH for the whole value"
+	case !httpguts.ValidHeaderFieldValue(value):
+		return "the value has a line break or another control character; leave it out"
+	}
+	return ""
+}
+
+func isReference(value string) bool {
+	return strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:")
+}
+
+func (k httpKind) New(s *supervisorv1.ConsumerSpec, env supervisor.HandlerEnv) (supervisor.Handler, error) {
+	spec := s.GetHandler().GetHttp()
+	u, err := url.Parse(spec.GetUrl())
+	if err != nil {
+		return nil, errors.New("handler.http.url is not a URL")
+	}
+	h := &httpHandler{
+		url:    u.String(),
+		target: u.Scheme + "://" + u.Host + u.Path,
+		source: "/supervisord/" + s.GetNamespace() + "/" + s.GetName(),
+		log:    env.Log,
+	}
+	if err := h.resolve(spec.GetHeaders(), env.Secret); err != nil {
+		return nil, err
+	}
+	h.transport, h.stopDialing = newTransport()
+	return h, nil
+}
+
+// resolve reads the headers that the spec sets.
+func (h *httpHandler) resolve(headers map[string]string, secret func(string) (string, error)) error {
+	h.header = make(http.Header, len(headers)+1)
+	var errs []error
+	var redactions []string
+	for name, value := range headers {
+		if isReference(value) {
+			v, err := secret(value)
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("handler.http.headers[%s]: %w", name, err))
+				continue
+			case !httpguts.ValidHeaderFieldValue(v):
+				errs = append(errs, fmt.Errorf(
+					"handler.http.headers[%s]: the value behind %s has a line break or another control character; leave it out", name, value))
+				continue
+			case v != "":
+				redactions = append(redactions, v, "[redacted]")
+			}
+			value = v
+		}
+		h.header.Set(name, value)
+	}
+	if _, own := h.header["User-Agent"]; !own {
+		h.header.Set("User-Agent", "supervisord")
+	}
+	h.redact = strings.NewReplacer(redactions...)
+	return errors.Join(errs...)
+}
+
+// httpHandler posts the messages of one consumer.
+type httpHandler struct {
+	url string
+	// target is the url without its query, for errors.
+	target string
+	// source is the ce-source of messages that have none.
+	source string
+	// header holds what the spec sets; secrets among it.
+	header http.Header
+	// redact takes those secrets out of an answer that echoes them.
+	redact *strings.Replacer
+
+	transport   *http.Transport
+	stopDialing context.CancelCauseFunc
+
+	log *slog.Logger
+	// warned once that headers are left out.
+	warned atomic.Bool
+}
+
+// String keeps the secrets out of what is printed.
+func (h *httpHandler) String() string { return "http handler for " + h.target }
+
+// GoString keeps the secrets out of what is printed.
+func (h *httpHandler) GoString() string { return h.String() }
+
+func (h *httpHandler) Handle(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+	return h.post(ctx, m).outcome()
+}
+
+// Close closes the connections that no call uses; the others close with their
+// call. It does not block.
+func (h *httpHandler) Close() error {
+	h.stopDialing(errClosed)
+	h.transport.CloseIdleConnections()
+	return nil
+}
+
+func (h *httpHandler) post(ctx context.Context, m *supervisor.Message) verdict {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(m.Body))
+	if err != nil {
+		return retry(err)
+	}
+	req.Header = h.requestHeader(m)
+	// RoundTrip and no http.Client: no redirects, no cookies.
+	resp, err := h.transport.RoundTrip(req)
+	if err != nil {
+		return h.unanswered(ctx, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing depends on it
+	return h.judge(ctx, resp)
+}
+
+func (h *httpHandler) requestHeader(m *supervisor.Message) http.Header {
+	header, dropped := eventHeader(m, h.source)
+	maps.Copy(header, h.header)
+	// Not sent, but tells the transport that a request may be repeated: a
+	// server that closed an idle connection costs no attempt.
+	if _, own := header["Idempotency-Key"]; !own {
+		header["Idempotency-Key"] = nil
+	}
+	if dropped > 0 && h.warned.CompareAndSwap(false, true) {
+		h.log.Warn("message headers are not passed on: too many, too long or no text; ce-droppedheaders counts them (told once per start)",
+			"message", m.ID(), "dropped", dropped)
+	}
+	return header
+}
+
+// unanswered is the verdict when no complete answer came.
+func (h *httpHandler) unanswered(ctx context.Context, err error) verdict {
+	if cause := context.Cause(ctx); ctx.Err() != nil {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(cause, context.DeadlineExceeded) {
+			return verdict{action: release}
+		}
+		return retry(fmt.Errorf("%s did not answer within the handler timeout: %w", h.target, err))
+	}
+	return retry(fmt.Errorf("%s: %w", h.target, err))
+}
+
+// judge reads the answer, so that its connection can be used again.
+func (h *httpHandler) judge(ctx context.Context, resp *http.Response) verdict {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// What follows is no answer, has no end and does not heed ctx.
+		return retry(fmt.Errorf("%s answered %s, which nobody asked for", h.target, resp.Status))
+	}
+	body := io.LimitReader(resp.Body, maxAnswer)
+	if resp.StatusCode/100 == 2 {
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			return h.unanswered(ctx, fmt.Errorf("%s, but the answer broke off: %w", resp.Status, err))
+		}
+		return verdict{action: ack}
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return h.unanswered(ctx, fmt.Errorf("%s, but the answer broke off: %w", resp.Status, err))
+	}
+	v := statusVerdict(resp.StatusCode, resp.Header)
+	v.err = fmt.Errorf("%s answered %s%s", h.target, resp.Status, h.detail(resp, text))
+	return v
+}
+
+// detail quotes what the answer says beside its status.
+func (h *httpHandler) detail(resp *http.Response, body []byte) string {
+	if resp.StatusCode/100 == 3 {
+		return fmt.Sprintf(" to %q; redirects are not followed: put the final address into handler.http.url",
+			excerpt(h.redact.Replace(resp.Header.Get("Location"))))
+	}
+	if len(body) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %q", excerpt(h.redact.Replace(string(body))))
+}
