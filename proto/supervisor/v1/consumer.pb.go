@@ -1345,12 +1345,14 @@ type Receipt struct {
 	// Taken away by the broker before they were settled.
 	OwnershipLost int64 `protobuf:"varint,17,opt,name=ownership_lost,json=ownershipLost,proto3" json:"ownership_lost,omitempty"`
 	// Handled, but the broker will deliver them again.
-	WillRepeat    int64   `protobuf:"varint,18,opt,name=will_repeat,json=willRepeat,proto3" json:"will_repeat,omitempty"`
-	SoftFired     bool    `protobuf:"varint,19,opt,name=soft_fired,json=softFired,proto3" json:"soft_fired,omitempty"`
-	HardFired     bool    `protobuf:"varint,20,opt,name=hard_fired,json=hardFired,proto3" json:"hard_fired,omitempty"`
-	Release       Release `protobuf:"varint,21,opt,name=release,proto3,enum=supervisor.v1.Release" json:"release,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	WillRepeat int64   `protobuf:"varint,18,opt,name=will_repeat,json=willRepeat,proto3" json:"will_repeat,omitempty"`
+	SoftFired  bool    `protobuf:"varint,19,opt,name=soft_fired,json=softFired,proto3" json:"soft_fired,omitempty"`
+	HardFired  bool    `protobuf:"varint,20,opt,name=hard_fired,json=hardFired,proto3" json:"hard_fired,omitempty"`
+	Release    Release `protobuf:"varint,21,opt,name=release,proto3,enum=supervisor.v1.Release" json:"release,omitempty"`
+	// A backlog drain did not reach its mark in time.
+	BacklogTimedOut bool `protobuf:"varint,22,opt,name=backlog_timed_out,json=backlogTimedOut,proto3" json:"backlog_timed_out,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Receipt) Reset() {
@@ -1528,6 +1530,13 @@ func (x *Receipt) GetRelease() Release {
 		return x.Release
 	}
 	return Release_RELEASE_UNSPECIFIED
+}
+
+func (x *Receipt) GetBacklogTimedOut() bool {
+	if x != nil {
+		return x.BacklogTimedOut
+	}
+	return false
 }
 
 type AbandonedMessage struct {
@@ -1872,7 +1881,7 @@ const file_supervisor_v1_consumer_proto_rawDesc = "" +
 	"partitions\x12.\n" +
 	"\x13messages_bound_hard\x18\x05 \x01(\bR\x11messagesBoundHard\x12(\n" +
 	"\x10bytes_bound_hard\x18\x06 \x01(\bR\x0ebytesBoundHard\x12\x10\n" +
-	"\x03lag\x18\a \x01(\bR\x03lag\"\x86\x06\n" +
+	"\x03lag\x18\a \x01(\bR\x03lag\"\xb2\x06\n" +
 	"\aReceipt\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1898,7 +1907,8 @@ const file_supervisor_v1_consumer_proto_rawDesc = "" +
 	"soft_fired\x18\x13 \x01(\bR\tsoftFired\x12\x1d\n" +
 	"\n" +
 	"hard_fired\x18\x14 \x01(\bR\thardFired\x120\n" +
-	"\arelease\x18\x15 \x01(\x0e2\x16.supervisor.v1.ReleaseR\arelease\"O\n" +
+	"\arelease\x18\x15 \x01(\x0e2\x16.supervisor.v1.ReleaseR\arelease\x12*\n" +
+	"\x11backlog_timed_out\x18\x16 \x01(\bR\x0fbacklogTimedOut\"O\n" +
 	"\x10AbandonedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xe8\x01\n" +
