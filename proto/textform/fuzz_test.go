@@ -1,6 +1,7 @@
 package textform_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -41,15 +42,10 @@ func placed(t *testing.T, data []byte, err error) {
 	if !errors.As(err, &faults) {
 		t.Fatalf("%q: %v", data, err)
 	}
-	lines := 1
-	for _, b := range data {
-		if b == '\n' || b == '\r' {
-			lines++
-		}
-	}
+	lines := 1 + bytes.Count(data, []byte{'\n'})
 	before := 0
 	for _, fault := range faults {
-		if fault.Line < max(before, 1) || fault.Line > lines+1 || fault.Column < 1 || fault.Message == "" {
+		if fault.Line < max(before, 1) || fault.Line > lines || fault.Column < 1 || fault.Message == "" {
 			t.Fatalf("%q: %v is misplaced", data, fault)
 		}
 		before = fault.Line

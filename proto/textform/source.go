@@ -57,7 +57,11 @@ func (d *decoder) checkText(data []byte) bool {
 		switch {
 		case r == utf8.RuneError && width == 1:
 			wrong = fmt.Sprintf("byte 0x%02x is not UTF-8: save the file as UTF-8", data[i])
-		case r != '\t' && r != '\n' && r != '\r' && r != 0x85 && unicode.IsControl(r), r == 0xfffe, r == 0xffff:
+		case r == '\t', r == '\n', r == '\r' && i+1 < len(data) && data[i+1] == '\n':
+		case r == '\r':
+			wrong = "a carriage return without line feed: end lines with a line feed"
+		// YAML takes some of these for line breaks and editors do not.
+		case unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp), r == 0xfffe, r == 0xffff:
 			wrong = fmt.Sprintf("control character %U: remove it, or write it as an escape in double quotes", r)
 		}
 		if wrong != "" {
