@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/proto/textform"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// lastTransitions is how much of the history describe shows.
+const lastTransitions = 10
+
+func newDescribe(a *app) *cobra.Command {
+	var s selection
+	cmd := &cobra.Command{
+		Use:   "describe NAME...",
+		Short: "Tell everything about consumers, for people",
+		RunE: a.with(func(ctx context.Context, c *client, args []string) error {
+			s.names = args
+			list, missing := a.resolve(ctx, c, &s)
+			v := a.consumersView(list, false)
+			if len(list) == 1 {
+				v = v.single()
+			}
+			var found []description
+			for _, x := range list {
+				d, err := describe(ctx, c, x)
+				if err != nil {
+					return err
+				}
+				found = append(found, d)
+			}
+			v.lines = func(w io.Writer) {
+				for i, d := range found {
+					if i > 0 {
+						fmt.Fprintln(w)
+					}
+					d.write(w, a)
+				}
+			}
+			if err := a.print(v); err != nil {
+				return err
+			}
+			return missing
+		}),
+		ValidArgsFunction: a.completeNames,
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+// description is a consumer with what else is shown of it.
+type description struct {
+	consumer    *pb.Consumer
+	receipt     *pb.Receipt
+	transitions []*pb.Transition
+}
+
+func describe(ctx context.Context, c *client, x *pb.Consumer) (description, error) {
+	ns, name := x.GetSpec().GetNamespace(), x.GetSpec().GetName()
+	d := description{consumer: x}
+	receipts, err := c.consumers.ListReceipts(ctx, &pb.ListReceiptsRequest{Namespace: ns, Name: name, Limit: 1})
+	if err != nil {
+		return d, err
+	}
+	if len(receipts.GetReceipts()) > 0 {
+		d.receipt = receipts.GetReceipts()[0]
+	}
+	transitions, err := c.consumers.ListTransitions(ctx, &pb.ListTransitionsRequest{Namespace: ns, Name: name, Limit: lastTransitions})
+	d.transitions = transitions.GetTransitions()
+	return d, err
+}
+
+func (d description) write(w io.Writer, a *app) {
+	now, color := a.env.now(), a.color()
+	section(w, color, "", d.summary(now))
+	section(w, color, "Desired", d.desired(now))
+	section(w, color, "Status", d.status(now))
+	section(w, color, "Conditions", d.conditions(now))
+	section(w, color, "Broker", d.capabilities())
+	section(w, color, "Counters since the daemon started", d.counters())
+	if d.receipt != nil {
+		fmt.Fprintf(w, "\nLast receipt, %s, %s ago:\n", oneLine(d.receipt.GetId()), age(d.receipt.GetStarted().AsTime(), now))
+		fmt.Fprintf(w, "  %s\n", oneLine(receiptLine(d.consumer.GetSpec().GetName(), d.receipt)))
+		writeAbandoned(w, d.receipt)
+	}
+	if len(d.transitions) > 0 {
+		fmt.Fprintln(w, "\nHistory:")
+		t := transitionTable(d.transitions, now)
+		t.titles = nil
+		for i := range t.rows {
+			t.rows[i][0].text = "  " + t.rows[i][0].text
+		}
+		t.write(w, color)
+	}
+}
+
+// fields are lines of a name and a value.
+type fields struct{ rows [][]cell }
+
+func (f *fields) add(name, value string) {
+	if value != "" {
+		f.rows = append(f.rows, []cell{text(name + ":"), text(value)})
+	}
+}
+
+func section(w io.Writer, color bool, title string, f fields) {
+	if len(f.rows) == 0 {
+		return
+	}
+	if title != "" {
+		fmt.Fprintf(w, "\n%s:\n", title)
+		for i := range f.rows {
+			f.rows[i][0].text = "  " + f.rows[i][0].text
+		}
+	}
+	t := table{rows: f.rows}
+	t.write(w, color)
+}
+
+func (d description) summary(now time.Time) fields {
+	s := d.consumer.GetSpec()
+	var f fields
+	f.add("Name", keyOf(d.consumer).String())
+	f.add("Labels", labelsOf(s.GetLabels()))
+	f.add("Source", fmt.Sprintf("%s on connection %s", brokerOf(d.consumer), s.GetSource().GetConnection()))
+	f.add("Handler", handlerOf(s.GetHandler()))
+	f.add("Concurrency", d.concurrency())
+	f.add("Ordering", orElse(shortOrNone(s.GetOrdering()), "NONE"))
+	f.add("Dead letters", deadLetterOf(s.GetDeadLetter()))
+	f.add("Generation", fmt.Sprintf("%d, etag %s", d.consumer.GetGeneration(), d.consumer.GetEtag()))
+	f.add("Created", since(d.consumer.GetCreated(), now))
+	f.add("Updated", since(d.consumer.GetUpdated(), now))
+	return f
+}
+
+func shortOrNone(o pb.Ordering) string {
+	if o == pb.Ordering_ORDERING_UNSPECIFIED {
+		return ""
+	}
+	return textform.ShortEnum(o)
+}
+
+// handlerOf is "http http://billing.internal/orders, timeout 10s".
+func handlerOf(h *pb.Handler) string {
+	var s string
+	switch k := h.GetKind().(type) {
+	case *pb.Handler_Http:
+		s = "http " + k.Http.GetUrl()
+	case *pb.Handler_Log:
+		s = "log"
+	case *pb.Handler_Go:
+		s = "go " + k.Go.GetName()
+	default:
+		s = "unknown to this supctl"
+	}
+	if t := h.GetTimeout(); t != nil {
+		s += ", timeout " + t.AsDuration().String()
+	}
+	return s
+}
+
+func deadLetterOf(d *pb.DeadLetter) string {
+	switch t := d.GetTarget().(type) {
+	case *pb.DeadLetter_Subject:
+		return "subject " + t.Subject
+	case *pb.DeadLetter_Topic:
+		return "topic " + t.Topic
+	}
+	return "none: a message whose attempts are used up is retried for ever"
+}
+
+// concurrency tells slots in force and what they come from.
+func (d description) concurrency() string {
+	s := strconv.Itoa(int(d.consumer.GetStatus().GetConcurrency()))
+	if over := d.consumer.GetDesired().GetScale(); over != nil {
+		s += fmt.Sprintf(", scaled to %d by %s", over.GetConcurrency(), over.GetActor())
+		if over.GetReason() != "" {
+			s += ": " + over.GetReason()
+		}
+	}
+	if n := d.consumer.GetStatus().GetLeakedHandlers(); n > 0 {
+		s += fmt.Sprintf("; %d held by handlers that ignore their cancellation", n)
+	}
+	return s
+}
+
+func (d description) desired(now time.Time) fields {
+	var f fields
+	f.add("State", desiredOf(d.consumer))
+	for _, h := range d.consumer.GetDesired().GetHolds() {
+		f.add("Hold "+h.GetName(), fmt.Sprintf("by %s since %s%s", h.GetActor(), since(h.GetSince(), now), holdEnd(h, now)))
+	}
+	if op := d.consumer.GetDesired().GetOperation(); op != nil {
+		f.add("Under way", joinReason(fmt.Sprintf("%s by %s since %s, soft %s, hard %s (%s)", verbWord(op.GetVerb()), op.GetActor(), since(op.GetStarted(), now),
+			op.GetSoft().AsDuration(), op.GetHard().AsDuration(), op.GetId()), op.GetReason()))
+	}
+	return f
+}
+
+func holdEnd(h *pb.Hold, now time.Time) string {
+	s := ", until a resume"
+	if h.GetUntil() != nil {
+		s = ", until " + clock(h.GetUntil().AsTime(), now)
+	}
+	return joinReason(s, h.GetReason())
+}
+
+func (d description) status(now time.Time) fields {
+	s := d.consumer.GetStatus()
+	var f fields
+	f.add("State", joinReason(fmt.Sprintf("%s since %s", textform.ShortEnum(s.GetState()), since(s.GetSince(), now)), s.GetReason()))
+	f.add("Now", stateNote(d.consumer, now))
+	f.add("In flight", fmt.Sprintf("%d (%s), %d in a handler, oldest %s", s.GetInFlight(), textform.FormatSize(s.GetInFlightBytes()), s.GetRunning(), oldestOf(s)))
+	f.add("Lag", lagOf(s.GetLag(), now))
+	f.add("Rate", rateOf(s.GetRate()))
+	f.add("Epoch", strconv.FormatUint(s.GetEpoch(), 10))
+	return f
+}
+
+func (d description) conditions(now time.Time) fields {
+	var f fields
+	for _, x := range d.consumer.GetStatus().GetConditions() {
+		value := "no"
+		if x.GetStatus() {
+			value = "yes"
+		}
+		f.add(textform.ShortEnum(x.GetType()), joinReason(fmt.Sprintf("%s since %s", value, since(x.GetSince(), now)), x.GetReason()))
+	}
+	return f
+}
+
+// capabilities says in words what this broker does and does not.
+func (d description) capabilities() fields {
+	var f fields
+	c := d.consumer.GetStatus().GetCapabilities()
+	if c == nil {
+		return f
+	}
+	either := func(b bool, yes, no string) string {
+		if b {
+			return yes
+		}
+		return no
+	}
+	bound := func(b bool) string {
+		return either(b, "exact", "within what the client library buffers")
+	}
+	f.add("Pause", c.GetPause())
+	f.add("Membership", either(c.GetKeepsMembership(), "kept while paused", "given up while paused"))
+	f.add("Giving back", either(c.GetGiveBackCounts(), "counts towards a delivery limit: pause and stop finish what was taken, until soft", "is invisible to the broker"))
+	f.add("Partitions", either(c.GetPartitions(), "yes", "none"))
+	f.add("Bound on messages", bound(c.GetMessagesBoundHard()))
+	f.add("Bound on bytes", bound(c.GetBytesBoundHard()))
+	f.add("Lag", either(c.GetLag(), "known", "not known on this broker"))
+	return f
+}
+
+func (d description) counters() fields {
+	c := d.consumer.GetStatus().GetCounters()
+	var f fields
+	var parts []string
+	for _, n := range []struct {
+		n    int64
+		what string
+	}{
+		{c.GetReceived(), "received"},
+		{c.GetAcked(), "acked"},
+		{c.GetRetried(), "retried"},
+		{c.GetDeadLettered(), "dead-lettered"},
+		{c.GetReturned(), "returned"},
+		{c.GetAbandoned(), "abandoned"},
+		{c.GetLate(), "late"},
+		{c.GetPanics(), "panics"},
+	} {
+		parts = append(parts, fmt.Sprintf("%d %s", n.n, n.what))
+	}
+	f.add("Messages", strings.Join(parts, ", "))
+	return f
+}
+
+// since is a time with how long ago it was.
+func since(t *timestamppb.Timestamp, now time.Time) string {
+	if t == nil {
+		return ""
+	}
+	at := t.AsTime().In(now.Location())
+	return fmt.Sprintf("%s (%s ago)", at.Format(time.RFC3339), age(at, now))
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+)
+
+// pending is one consumer whose verb is waited for.
+type pending struct {
+	key    key
+	result *pb.VerbResult
+	// consumer is the newest that was seen; nil before the first.
+	consumer *pb.Consumer
+	since    time.Time
+	// ended: nothing is waited for any more; err says how it failed.
+	ended bool
+	err   error
+}
+
+// waiter waits until the operations of a verb have ended.
+type waiter struct {
+	client   *client
+	verb     pb.Verb
+	items    []*pending
+	progress *progress
+	// snapshot: what comes now is what is, not what changed.
+	snapshot bool
+}
+
+// progressTick is how often figures are asked for and lines are drawn again.
+const progressTick = time.Second
+
+// newWaiter takes the results that have something to wait for.
+func newWaiter(c *client, v pb.Verb, results []*pb.VerbResult, p *progress) *waiter {
+	w := &waiter{client: c, verb: v, progress: p}
+	for _, r := range results {
+		starts := v == pb.Verb_VERB_RESTART && r.GetEffect() == pb.Effect_EFFECT_ACTED
+		if r.GetError() == nil && r.GetReceipt() == nil && (r.GetOperation() != "" || starts) {
+			w.items = append(w.items, &pending{key: key{r.GetNamespace(), r.GetName()}, result: r, since: p.now()})
+		}
+	}
+	return w
+}
+
+// run returns when every operation has its receipt, or with ctx's cause. The
+// receipts stand in the results then; failures in the items.
+func (w *waiter) run(ctx context.Context) error {
+	if len(w.items) == 0 {
+		return nil
+	}
+	tick := time.Duration(0)
+	if w.progress.live {
+		tick = progressTick
+	}
+	defer w.progress.clear()
+	f := follower{client: w.client, request: w.request(), relist: true, known: true}
+	return f.each(ctx, tick, func(u *update) (bool, error) {
+		if err := w.take(ctx, u); err != nil {
+			return false, err
+		}
+		left := w.left()
+		w.progress.draw(left)
+		return len(left) == 0, nil
+	})
+}
+
+// request watches from before the first change that is waited for.
+func (w *waiter) request() *pb.WatchRequest {
+	r := &pb.WatchRequest{Namespace: w.items[0].key.namespace, SinceRevision: w.items[0].result.GetRevision()}
+	for _, p := range w.items {
+		r.SinceRevision = min(r.SinceRevision, p.result.GetRevision())
+		r.Names = append(r.Names, p.key.name)
+		if p.key.namespace != r.Namespace {
+			r.Namespace = everywhere
+		}
+	}
+	if r.Namespace == everywhere {
+		r.Names = nil
+	}
+	return r
+}
+
+func (w *waiter) left() []*pending {
+	var out []*pending
+	for _, p := range w.items {
+		if !p.ended {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (w *waiter) find(k key) *pending {
+	i := slices.IndexFunc(w.items, func(p *pending) bool { return p.key == k && !p.ended })
+	if i < 0 {
+		return nil
+	}
+	return w.items[i]
+}
+
+func (w *waiter) take(ctx context.Context, u *update) error {
+	if u == nil {
+		return w.figures(ctx)
+	}
+	w.snapshot = (w.snapshot || u.resynced) && u.event.GetSynced() == nil
+	switch e := u.event.GetEvent().(type) {
+	case *pb.WatchResponse_Consumer:
+		if p := w.find(keyOf(e.Consumer)); p != nil && (w.snapshot || u.event.GetRevision() >= p.result.GetRevision()) {
+			w.see(p, e.Consumer)
+		}
+	case *pb.WatchResponse_Receipt:
+		if p := w.find(key{e.Receipt.GetNamespace(), e.Receipt.GetName()}); p != nil && e.Receipt.GetId() == p.result.GetOperation() {
+			p.result.Receipt = e.Receipt
+			w.settle(p)
+		}
+	case *pb.WatchResponse_Deleted:
+		if p := w.find(key{e.Deleted.GetNamespace(), e.Deleted.GetName()}); p != nil {
+			p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+		}
+	case *pb.WatchResponse_Synced:
+		return w.receipts(ctx)
+	case nil:
+		if u.lost != nil {
+			w.progress.say(fmt.Sprintf("%s; trying again", u.lost))
+		}
+	}
+	return nil
+}
+
+// see takes a newer view of a consumer.
+func (w *waiter) see(p *pending, c *pb.Consumer) {
+	if p.consumer.GetStatus().GetState() != c.GetStatus().GetState() {
+		w.progress.changed(p, c)
+	}
+	p.consumer = c
+	w.settle(p)
+}
+
+// settle ends the wait for p when what was asked for has come.
+func (w *waiter) settle(p *pending) {
+	op := p.result.GetOperation()
+	if op != "" && p.result.GetReceipt() == nil {
+		return
+	}
+	overtaken := p.result.GetReceipt().GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN
+	if w.verb == pb.Verb_VERB_RESTART && !overtaken && !w.restarted(p) {
+		return
+	}
+	p.ended = true
+}
+
+// restarted tells whether a restart has come to its end; a failed one too.
+func (w *waiter) restarted(p *pending) bool {
+	if p.consumer == nil || (p.result.GetOperation() != "" && p.consumer.GetDesired().GetOperation().GetId() == p.result.GetOperation()) {
+		return false
+	}
+	p.result.State = p.consumer.GetStatus().GetState()
+	switch p.result.GetState() {
+	case pb.State_STATE_RUNNING, pb.State_STATE_PAUSED:
+		return true
+	case pb.State_STATE_FAILED:
+		p.err = failf(exitState, "%s did not start again, it is FAILED: %s", p.key.name, oneLine(p.consumer.GetStatus().GetReason()))
+		return true
+	}
+	return false
+}
+
+// receipts asks for those that came while the stream was away.
+func (w *waiter) receipts(ctx context.Context) error {
+	for _, p := range w.left() {
+		op := p.result.GetOperation()
+		if op == "" || p.result.GetReceipt() != nil {
+			continue
+		}
+		r, err := w.client.consumers.ListReceipts(ctx, &pb.ListReceiptsRequest{Namespace: p.key.namespace, Name: p.key.name, Id: op})
+		var e *apiError
+		switch {
+		case errors.As(err, &e) && e.exit() == exitNotFound:
+		case errors.As(err, &e) && e.exit() == exitUnreachable:
+			return nil // The stream breaks too, and comes back here.
+		case err != nil:
+			return err
+		case len(r.GetReceipts()) > 0:
+			p.result.Receipt = r.GetReceipts()[0]
+			w.settle(p)
+			continue
+		}
+		w.forgotten(p)
+	}
+	return nil
+}
+
+// forgotten ends the wait for an operation that the daemon no longer knows: no
+// receipt, not under way, or the consumer itself is gone.
+func (w *waiter) forgotten(p *pending) {
+	switch {
+	case p.consumer == nil:
+		p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+	case p.consumer.GetDesired().GetOperation().GetId() != p.result.GetOperation():
+		p.ended, p.err = true, failf(exitGeneral, "%s: no receipt is left of the %s: see 'supctl events %s'", p.key.name, verbWord(w.verb), p.key.name)
+	}
+}
+
+// figures reads anew what is shown as progress.
+func (w *waiter) figures(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, progressTick)
+	defer cancel()
+	for _, p := range w.progress.shown(w.left()) {
+		r, err := w.client.consumers.Get(ctx, &pb.GetRequest{Namespace: p.key.namespace, Name: p.key.name})
+		if err != nil {
+			return nil //nolint:nilerr // Progress is a courtesy; the stream tells what is wrong.
+		}
+		if c := r.GetConsumer(); p.consumer == nil || c.GetStatus().GetState() == p.consumer.GetStatus().GetState() {
+			p.consumer = c
+		}
+	}
+	return nil
+}
