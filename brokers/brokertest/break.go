@@ -1,0 +1,313 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+)
+
+func breaking() []behaviour {
+	return []behaviour{
+		{name: "CutEndsReceive", run: cutEndsReceive, faults: []Fault{Cut}},
+		{name: "CutKeepsWhatWasConfirmed", run: cutKeepsWhatWasConfirmed, faults: []Fault{Cut}},
+		{name: "CutFencesOldTags", run: cutFencesOldTags, faults: []Fault{Cut}},
+		{name: "CutWhileHeld", run: cutWhileHeld, faults: []Fault{Cut}},
+		{name: "FrozenCallsEnd", run: frozenCallsEnd, faults: []Fault{Freeze, Thaw}},
+		{name: "FrozenSettlesAreUnconfirmed", run: frozenSettlesAreUnconfirmed, faults: []Fault{Freeze, Thaw}},
+		{name: "FrozenCloseGoesOn", run: frozenCloseGoesOn, faults: []Fault{Freeze, Thaw}},
+		{name: "KilledAndRestarted", run: killedAndRestarted, faults: []Fault{Kill, Restart}},
+		{name: "LostConnection", run: lostConnection, faults: []Fault{Lose}},
+	}
+}
+
+// gone are the classes of a broker that went away.
+func gone() []brokers.Class { return []brokers.Class{brokers.Unreachable, brokers.Transient} }
+
+// back waits until the connection works again.
+func (r *run) back() {
+	r.Helper()
+	r.eventually("the connection comes back", func(context.Context) error { return r.conn.Err() })
+}
+
+// A Receive that blocks returns a classified error when the connection breaks,
+// the subscription stays broken, and a new one gets everything unsettled.
+func cutEndsReceive(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	i.settle(brokers.Ack, ds[0])
+	i.hold()
+	i.flow()
+	ended := make(chan error, 1)
+	ctx, cancel := r.within(r.features.Patience)
+	defer cancel()
+	go func() {
+		_, err := i.Receive(ctx, plenty(1))
+		ended <- err
+	}()
+	r.disturb(Cut, s)
+	r.class("Receive of a cut connection", <-ended, gone()...)
+	_, err := i.Receive(ctx, plenty(1))
+	r.class("Receive after that", err, append(gone(), brokers.Fenced)...)
+	r.class("settle after that", i.trySettle(brokers.Ack, ds[1]), brokers.Fenced)
+	i.abandon(ds[1:]...)
+	r.back()
+	r.drained(s, bodies(1, 4))
+}
+
+// What a Hold confirmed before the cut does not come again; what it did not may.
+func cutKeepsWhatWasConfirmed(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 20)
+	i := r.subscribe(s)
+	ds := i.receive(10)
+	i.settle(brokers.Ack, ds[:6]...)
+	i.hold(ds[6:]...)
+	r.disturb(Cut, s)
+	i.abandon()
+	r.back()
+	r.drained(s, bodies(6, 14))
+}
+
+// An old delivery settled after a reconnect does not settle whatever has its tag
+// now: six messages, three held while the connection is cut, another consumer
+// holds three of them, and the old acks come late.
+func cutFencesOldTags(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 6)
+	i := r.subscribe(s)
+	old := i.receive(3)
+	r.disturb(Cut, s)
+	i.fails(gone()...)
+	r.back()
+	next := r.subscribe(s)
+	ds := next.receive(6)
+	r.class("settle of the old epoch", i.trySettle(brokers.Ack, old...), brokers.Fenced)
+	i.abandon(old...)
+	next.end(ds...)
+	r.remains(s, 6)
+	r.drained(s, bodies(0, 6))
+}
+
+// A connection that breaks while the intake is held ends the subscription, and
+// what was held comes to the next.
+func cutWhileHeld(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	i.hold(ds[1:]...)
+	r.disturb(Cut, s)
+	i.fails(gone()...)
+	r.class("settle of what ran", i.trySettle(brokers.Ack, ds[0]), brokers.Fenced)
+	i.abandon(ds[0])
+	r.back()
+	r.drained(s, bodies(0, 5))
+}
+
+// soon calls f with a context that ends soon, and demands that it returns by then.
+func (r *run) soon(what string, f func(context.Context) error) error {
+	r.Helper()
+	d := r.features.Quiet
+	ctx, cancel := r.within(d)
+	defer cancel()
+	began := time.Now()
+	err := r.saw(f(ctx))
+	if took := time.Since(began); took > d+r.features.Prompt {
+		r.Errorf("%s took %v on a frozen broker, its context ended after %v", what, took, d)
+	}
+	return err
+}
+
+// Every call returns within its context while the broker does not answer, and
+// after it does all is well.
+func frozenCallsEnd(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 10)
+	p := r.plan(s)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	r.disturb(Freeze, s)
+	thawed := false
+	defer func() {
+		if !thawed {
+			r.disturb(Thaw, s)
+		}
+	}()
+	r.soon("Settle", func(ctx context.Context) error {
+		return i.Settle(ctx, []brokers.Settlement{{Delivery: ds[0], Outcome: brokers.Ack}})
+	})
+	r.soon("Lag", func(ctx context.Context) error { _, err := i.Lag(ctx); return err })
+	r.soon("Hold", func(ctx context.Context) error { _, err := i.Hold(ctx, ds[1:]); return err })
+	r.soon("Flow", i.Flow)
+	if err := r.soon("Publish", func(ctx context.Context) error {
+		return r.conn.Publish(ctx, []brokers.Publication{{Target: p.DeadLetter, Body: []byte("x")}})
+	}); err == nil {
+		r.Error("Publish returned nil though the broker is frozen")
+	}
+	if err := r.soon("Subscribe", func(ctx context.Context) error {
+		sub, err := r.conn.Subscribe(ctx, p.Source, &observer{})
+		if err == nil {
+			sub.Close(ctx, nil) //nolint:errcheck // reported below
+		}
+		return err
+	}); err == nil {
+		r.Error("Subscribe returned nil though the broker is frozen")
+	}
+	rep := brokers.Report{}
+	r.soon("Close", func(ctx context.Context) error {
+		var err error
+		rep, err = i.Close(ctx, nil)
+		return err
+	})
+	i.closed = true
+	if rep.Released {
+		r.Error("Close says that a frozen broker confirmed")
+	}
+	r.disturb(Thaw, s)
+	thawed = true
+	r.back()
+	r.leftover(s, 10, 1)
+}
+
+// leftover drains a source of whose n messages those below from may have been
+// acked or not, for their acks were not confirmed.
+func (r *run) leftover(s *supervisorv1.ConsumerSpec, n, from int) {
+	r.Helper()
+	i := r.subscribe(s)
+	ds := i.receive(n - from)
+	got := make(map[string]int)
+	for {
+		for _, d := range ds {
+			got[string(d.Body)]++
+		}
+		i.settle(brokers.Ack, ds...)
+		ctx, cancel := r.within(r.features.Quiet)
+		batch, err := i.Receive(ctx, plenty(n))
+		cancel()
+		if err != nil {
+			break
+		}
+		ds = refs(batch)
+	}
+	for _, b := range bodies(from, n-from) {
+		if got[b] != 1 {
+			r.Errorf("%s came %d times, want once", b, got[b])
+		}
+	}
+	i.end()
+	r.settles(s, 0)
+}
+
+// What was settled while the broker does not answer is told as unconfirmed, and
+// arrives when it does.
+func frozenSettlesAreUnconfirmed(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	i.hold()
+	r.disturb(Freeze, s)
+	rep := brokers.Report{}
+	r.soon("Settle", func(ctx context.Context) error {
+		return i.Settle(ctx, []brokers.Settlement{
+			{Delivery: ds[0], Outcome: brokers.Ack}, {Delivery: ds[1], Outcome: brokers.Ack}, {Delivery: ds[2], Outcome: brokers.Ack},
+		})
+	})
+	r.soon("Hold", func(ctx context.Context) error {
+		var err error
+		rep, err = i.Hold(ctx, nil)
+		return err
+	})
+	r.disturb(Thaw, s)
+	if rep.Unconfirmed != 3 || rep.Released {
+		r.Errorf("3 settlements are unconfirmed, but the report is %+v", rep)
+	}
+	r.back()
+	i.abandon(ds[3:]...)
+	r.leftover(s, 5, 3)
+}
+
+// A Close whose context ends gives back in the background once the broker answers.
+func frozenCloseGoesOn(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	r.disturb(Freeze, s)
+	i.closed = true
+	rep := brokers.Report{}
+	r.soon("Close", func(ctx context.Context) error {
+		var err error
+		rep, err = i.Close(ctx, ds)
+		return err
+	})
+	r.disturb(Thaw, s)
+	if rep.Released {
+		r.Error("Close says that a frozen broker confirmed")
+	}
+	r.back()
+	r.drained(s, bodies(0, 5))
+}
+
+// When the broker dies Receive says so, Err too, and Subscribe fails with a class;
+// after its restart everything that was not confirmed is there.
+func killedAndRestarted(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 20)
+	p := r.plan(s)
+	i := r.subscribe(s)
+	ds := i.receive(10)
+	i.settle(brokers.Ack, ds[:4]...)
+	i.hold(ds[8:]...)
+	i.flow()
+	r.disturb(Kill, s)
+	i.fails(gone()...)
+	r.eventually("Err is set", func(context.Context) error {
+		if r.conn.Err() == nil {
+			return fmt.Errorf("the broker is dead, but Err is nil")
+		}
+		return nil
+	})
+	ctx, cancel := r.within(r.features.Prompt)
+	sub, err := r.conn.Subscribe(ctx, p.Source, &observer{})
+	cancel()
+	if err == nil {
+		r.Errorf("Subscribe to a dead broker returned %v", sub)
+	} else if c := brokers.ClassOf(r.saw(err)); c != brokers.Unreachable && c != brokers.Transient {
+		r.Errorf("Subscribe to a dead broker: class %v: %v", c, err)
+	}
+	i.abandon(ds[4:8]...)
+	r.disturb(Restart, s)
+	r.connect()
+	r.back()
+	r.drained(s, bodies(4, 16))
+}
+
+// Lost is closed when a connection is of no more use, its subscriptions have
+// ended, and a new one works.
+func lostConnection(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(2)
+	r.disturb(Lose, s)
+	patience := time.NewTimer(r.features.Patience)
+	defer patience.Stop()
+	select {
+	case <-r.conn.Lost():
+	case <-patience.C:
+		r.Fatal("Lost is not closed")
+	}
+	if r.conn.Err() == nil {
+		r.Error("Err of a lost connection is nil")
+	}
+	i.fails(gone()...)
+	i.abandon(ds...)
+	r.connect()
+	r.drained(s, bodies(0, 5))
+}

@@ -1,0 +1,131 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+)
+
+func capabilities() []behaviour {
+	return []behaviour{
+		{name: "CapabilitiesAreTold", run: capabilitiesAreTold},
+		{name: "GiveBackCounts", run: giveBackCounts, needs: func(f Features) bool { return f.DeliveryLimit }},
+		{name: "MembershipWhileHeld", run: membershipWhileHeld, needs: func(f Features) bool { return f.Members }},
+		{name: "Lag", run: lag},
+		{name: "GoroutinesEnd", run: goroutinesEnd},
+	}
+}
+
+// Capabilities are known from the start, and say in words what pausing does.
+func capabilitiesAreTold(r *run) {
+	i := r.subscribe(r.source(SourceOptions{}))
+	c := i.Capabilities()
+	if c.Pause == "" {
+		r.Error("nothing is said of what pause does")
+	}
+	if c.Partitions {
+		r.Errorf("a source with one partition claims several: %+v", c)
+	}
+	i.end()
+}
+
+// GiveBackCounts is true where giving a message back often enough makes the
+// broker take it away, and only there.
+func giveBackCounts(r *run) {
+	const limit = 3
+	s := r.source(SourceOptions{DeliveryLimit: limit})
+	r.publish(s, 0, 1)
+	i := r.subscribe(s)
+	counts := i.Capabilities().GiveBackCounts
+	for range limit {
+		i.hold(i.receive(1)...)
+		i.flow()
+	}
+	if counts {
+		i.quiet(0)
+		i.end()
+		return
+	}
+	i.settle(brokers.Ack, i.receive(1)...)
+	i.end()
+	r.settles(s, 0)
+}
+
+// Membership is true where a held subscription is still a member, and only there.
+func membershipWhileHeld(r *run) {
+	s := r.source(SourceOptions{})
+	i := r.subscribe(s)
+	i.quiet(0)
+	members := func(want int) {
+		r.Helper()
+		r.eventually("count the members", func(ctx context.Context) error {
+			c, err := r.h.Count(ctx, s)
+			if err == nil && c.Members != want {
+				err = fmt.Errorf("the broker knows %d members, want %d", c.Members, want)
+			}
+			return err
+		})
+	}
+	members(1)
+	i.hold()
+	if i.Capabilities().Membership {
+		i.quiet(0)
+		members(1)
+	} else {
+		members(0)
+	}
+	i.flow()
+	i.quiet(0)
+	members(1)
+	i.end()
+}
+
+// Lag tells what waits at the broker and nobody has taken, where it is known.
+func lag(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 7)
+	i := r.subscribe(s)
+	ds := i.receive(2)
+	i.hold()
+	ctx, cancel := r.within(r.features.Patience)
+	defer cancel()
+	got, err := i.Lag(ctx)
+	if !i.Capabilities().Lag {
+		if r.saw(err) == nil {
+			r.Errorf("Lag is not known, but told as %+v", got)
+		}
+		return
+	}
+	r.ok("lag", err)
+	if !got.Approximate && got.Messages != 5 {
+		r.Errorf("lag is %+v, want 5", got)
+	}
+	i.settle(brokers.Ack, ds...)
+	i.end()
+}
+
+// Subscriptions that were closed leave no goroutine behind.
+func goroutinesEnd(r *run) {
+	const rounds = 20
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, rounds)
+	use := func() {
+		i := r.subscribe(s)
+		i.settle(brokers.Ack, i.receive(1)...)
+		i.end()
+	}
+	use()
+	before := runtime.NumGoroutine()
+	for range rounds - 1 {
+		use()
+	}
+	r.eventually("goroutines end", func(context.Context) error {
+		if now := runtime.NumGoroutine(); now > before {
+			return fmt.Errorf("%d goroutines after %d subscriptions, %d after the first", now, rounds, before)
+		}
+		return nil
+	})
+	r.settles(s, 0)
+}

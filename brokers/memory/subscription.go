@@ -1,0 +1,276 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+)
+
+// subscription is one consumer's intake. Its fields are guarded by the broker's
+// lock.
+type subscription struct {
+	// id counts the subscriptions of a broker: the epoch in the history.
+	id       uint64
+	conn     *conn
+	q        *queue
+	observer brokers.Observer
+	caps     brokers.Capabilities
+
+	// wake tells a waiting Receive to look again; holds one signal.
+	wake chan struct{}
+	// want is the credit of the Receive that waits; no messages: none does.
+	want      brokers.Credit
+	receiving bool
+	// buffer is what was taken for a later Receive. Its elements become the
+	// caller's one after another and are never written again.
+	buffer []brokers.Delivery
+	// held is the consumer's side of Hold, left the broker's.
+	held, left bool
+	// broken is why it ended by itself; closed, that its owner closed it; gone,
+	// that the broker has let go of it.
+	broken *trouble
+	closed bool
+	gone   bool
+
+	// has is what was taken and is not settled, buffer included.
+	has hands
+	// alive is when the broker last heard that it is being held, and expiry looks
+	// whether that was too long ago.
+	alive  time.Time
+	expiry *time.Timer
+	// lots are the partitions that it has, turn where the next batch begins.
+	lots []*lot
+	turn int
+	asks []*ask
+	// origins are those of a source whose partitions are not shared out.
+	origins []*brokers.Origin
+
+	wire []*parcel
+	// What the next report tells, beside what is on the wire.
+	unconfirmed, ownershipLost, willRepeat int
+}
+
+var _ brokers.Subscription = (*subscription)(nil)
+
+// Receive implements brokers.Subscription.
+func (s *subscription) Receive(ctx context.Context, limit brokers.Credit) ([]brokers.Delivery, error) {
+	if err := s.begin(ctx, OpReceive); err != nil {
+		return nil, err
+	}
+	b := s.q.b
+	b.mu.Lock()
+	defer b.unlock()
+	s.checkReceive(limit)
+	s.receiving = true
+	defer func() { s.receiving, s.want = false, brokers.Credit{} }()
+	for {
+		if batch, err := s.next(limit); batch != nil || err != nil {
+			return batch, err
+		}
+		s.want = limit
+		b.unlock()
+		var err error
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		b.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *subscription) checkReceive(limit brokers.Credit) {
+	if s.receiving {
+		s.q.b.complain("subscription %d: two Receives at once", s.id)
+	}
+	if limit.Messages < 1 || limit.Bytes < 1 {
+		s.q.b.complain("subscription %d: a credit of %d messages and %d bytes", s.id, limit.Messages, limit.Bytes)
+	}
+}
+
+// next is what Receive can return without waiting.
+func (s *subscription) next(limit brokers.Credit) ([]brokers.Delivery, error) {
+	if err := s.ended(OpReceive); err != nil || s.held {
+		return nil, err
+	}
+	s.want = limit
+	if want := s.wants(); want.Messages > 0 && s.q.serves(s) {
+		s.buffer = append(s.buffer, s.q.store.take(s, want)...)
+	}
+	n := within(s.buffer, limit)
+	if n == 0 {
+		return nil, nil
+	}
+	batch := s.buffer[:n:n]
+	if s.buffer = s.buffer[n:]; len(s.buffer) == 0 {
+		s.buffer = nil
+	}
+	return batch, nil
+}
+
+// within counts the deliveries that fit a credit, a single larger one included.
+func within(ds []brokers.Delivery, limit brokers.Credit) int {
+	bytes := limit.Bytes
+	for i := range ds {
+		if bytes -= ds[i].Size; i == limit.Messages || (bytes < 0 && i > 0) {
+			return i
+		}
+	}
+	return len(ds)
+}
+
+// wants is how much the broker may hand to s at present: what fills the
+// prefetch, else what a waiting Receive asked for.
+func (s *subscription) wants() brokers.Credit {
+	if s.gone || s.closed || s.held || !s.conn.link.up() {
+		return brokers.Credit{}
+	}
+	if ahead := s.q.o.Prefetch - len(s.buffer); ahead > 0 {
+		return brokers.Credit{Messages: ahead, Bytes: math.MaxInt64}
+	}
+	if len(s.buffer) > 0 {
+		return brokers.Credit{}
+	}
+	return s.want
+}
+
+// signal wakes a waiting Receive.
+func (s *subscription) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ended is the error of a call on a subscription that has ended; nil while it
+// has not.
+func (s *subscription) ended(op Op) error {
+	switch {
+	case s.closed:
+		return s.fenced(op)
+	case s.broken != nil:
+		return s.broken.at(op, "queue "+s.q.name)
+	}
+	return nil
+}
+
+func (s *subscription) fenced(op Op) *brokers.Error {
+	return (&trouble{class: brokers.Fenced, err: errClosed}).at(op, "queue "+s.q.name)
+}
+
+// begin is what Receive, Flow and Lag do first: it waits as the faults of op
+// want. A failure other than ctx's ends the subscription, but for Lag. Receive
+// does not go to the broker, so a frozen one does not stop what lies here.
+func (s *subscription) begin(ctx context.Context, op Op) error {
+	b := s.q.b
+	b.mu.Lock()
+	err, d := s.ended(op), b.delays[op]
+	b.unlock()
+	if err != nil {
+		return err
+	}
+	if op != OpReceive {
+		_, err = s.conn.pass(ctx, op, "queue "+s.q.name)
+		var e *brokers.Error
+		if op == OpFlow && errors.As(err, &e) {
+			b.mu.Lock()
+			defer b.unlock()
+			s.breakOff(&trouble{class: e.Class, err: e.Err})
+		}
+		return err
+	}
+	if err = sleep(ctx, d); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.unlock()
+	return s.fail(b.nextFailure(op), op)
+}
+
+// fail ends the subscription with an injected failure; nil is none.
+func (s *subscription) fail(f *Failure, op Op) error {
+	if f == nil {
+		return nil
+	}
+	s.breakOff(&trouble{class: f.Class, err: errInjected})
+	return f.at(op, "queue "+s.q.name)
+}
+
+// breakOff ends the subscription from the broker's side: what is on the wire is
+// lost, and what it has goes back.
+func (s *subscription) breakOff(t *trouble) {
+	if s.gone {
+		return
+	}
+	if s.broken == nil {
+		s.broken = t
+	}
+	for _, p := range s.wire {
+		if !p.told {
+			s.unconfirmed += len(p.settle)
+		}
+		p.end()
+	}
+	s.wire = nil
+	s.leave()
+}
+
+// leave lets the broker forget s.
+func (s *subscription) leave() {
+	s.gone, s.buffer = true, nil
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	for _, a := range s.asks {
+		a.cancel(errClosed)
+	}
+	s.q.remove(s)
+	if s.closed {
+		delete(s.conn.subs, s)
+	}
+	s.signal()
+}
+
+// Flow implements brokers.Subscription.
+func (s *subscription) Flow(ctx context.Context) error {
+	if err := s.begin(ctx, OpFlow); err != nil {
+		return err
+	}
+	b := s.q.b
+	b.mu.Lock()
+	defer b.unlock()
+	if err := s.ended(OpFlow); err != nil || !s.held {
+		return err
+	}
+	s.held = false
+	if s.left && s.q.o.LeaveOnHold {
+		s.q.last(s)
+	}
+	s.left = false
+	s.q.dispatch()
+	s.signal()
+	return nil
+}
+
+// Lag implements brokers.Subscription.
+func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
+	if err := s.begin(ctx, OpLag); err != nil {
+		return brokers.Lag{}, err
+	}
+	b := s.q.b
+	b.mu.Lock()
+	defer b.unlock()
+	if err := s.ended(OpLag); err != nil {
+		return brokers.Lag{}, err
+	}
+	return brokers.Lag{Messages: s.q.store.waiting()}, nil
+}
+
+// Capabilities implements brokers.Subscription.
+func (s *subscription) Capabilities() brokers.Capabilities { return s.caps }
