@@ -24,7 +24,6 @@ const (
 	ack action = iota
 	retryLater
 	deadLetter
-	release
 )
 
 // verdict is an outcome that can be looked at.
@@ -46,8 +45,6 @@ func (v verdict) outcome() supervisor.Outcome {
 		return supervisor.Retry(v.err)
 	case deadLetter:
 		return supervisor.DeadLetter(v.err)
-	case release:
-		return supervisor.Release()
 	default:
 		return supervisor.Ack()
 	}

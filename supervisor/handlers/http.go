@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/proto/textform"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"golang.org/x/net/http/httpguts"
 )
@@ -27,10 +28,9 @@ import (
 // The answer decides: 2xx acks; 429 and 503 retry, not before Retry-After (at
 // most 1h); 408, 425 and other 5xx retry; other 4xx dead-letter. Redirects are
 // not followed: a 3xx retries, for it is the spec that is wrong and not the
-// message. So does a connection error, the handler timeout, and an answer that
-// broke off, whatever its status: an answer counts when it is complete or its
-// first 64 KiB are there. A call that is cancelled otherwise (stop, kill, an
-// operator) releases the message.
+// message. So does a connection error, a call that timed out or was cancelled,
+// and an answer that broke off, whatever its status: an answer counts when it
+// is complete or its first 64 KiB are there.
 //
 // Never called, whatever a name resolves to: link-local, multicast and
 // unspecified addresses. With limits.allowed_hosts only hosts listed there are
@@ -60,7 +60,7 @@ func (k httpKind) Check(s *supervisorv1.ConsumerSpec) []brokers.Fault {
 	faults := k.checkURL(spec.GetUrl())
 	for _, name := range slices.Sorted(maps.Keys(spec.GetHeaders())) {
 		if why := refusedHeader(name, spec.GetHeaders()[name]); why != "" {
-			faults = append(faults, brokers.Faultf("handler.http.headers["+name+"]", "%s", why))
+			faults = append(faults, brokers.Faultf(headerPath(name), "%s", why))
 		}
 	}
 	return faults
@@ -147,6 +147,8 @@ func refusedHeader(name, value string) string {
 	return ""
 }
 
+func headerPath(name string) string { return textform.KeyPath("handler.http.headers", name) }
+
 func isReference(value string) bool {
 	return strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:")
 }
@@ -180,11 +182,11 @@ func (h *httpHandler) resolve(headers map[string]string, secret func(string) (st
 			v, err := secret(value)
 			switch {
 			case err != nil:
-				errs = append(errs, fmt.Errorf("handler.http.headers[%s]: %w", name, err))
+				errs = append(errs, fmt.Errorf("%s: %w", headerPath(name), err))
 				continue
 			case !httpguts.ValidHeaderFieldValue(v):
 				errs = append(errs, fmt.Errorf(
-					"handler.http.headers[%s]: the value behind %s has a line break or another control character; leave it out", name, value))
+					"%s: the value behind %s has a line break or another control character; leave it out", headerPath(name), value))
 				continue
 			case v != "":
 				redactions = append(redactions, v, "[redacted]")
@@ -268,13 +270,14 @@ func (h *httpHandler) requestHeader(m *supervisor.Message) http.Header {
 	return header
 }
 
-// unanswered is the verdict when no complete answer came.
+// unanswered is the verdict when no complete answer came. A call that was
+// cancelled burns no attempt, which is the core's to know.
 func (h *httpHandler) unanswered(ctx context.Context, err error) verdict {
-	if cause := context.Cause(ctx); ctx.Err() != nil {
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(cause, context.DeadlineExceeded) {
-			return verdict{action: release}
-		}
-		return retry(fmt.Errorf("%s did not answer within the handler timeout: %w", h.target, err))
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("no answer within handler.timeout: %w", err)
+	case ctx.Err() != nil:
+		err = fmt.Errorf("cancelled: %w: %w", context.Cause(ctx), err)
 	}
 	return retry(fmt.Errorf("%s: %w", h.target, err))
 }
