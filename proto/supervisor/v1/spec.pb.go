@@ -352,7 +352,7 @@ type ConsumerSpec struct {
 	Ordering Ordering `protobuf:"varint,7,opt,name=ordering,proto3,enum=supervisor.v1.Ordering" json:"ordering,omitempty"`
 	// Where KEY takes the key from; default: the broker's own key.
 	Key *LaneKey `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
-	// Lanes that KEY hashes to; default 4 x concurrency, at least 16.
+	// Lanes that KEY hashes to, at most 65536; default 4 x concurrency, at least 16.
 	Lanes       *int32       `protobuf:"varint,9,opt,name=lanes,proto3,oneof" json:"lanes,omitempty"`
 	MaxInFlight *MaxInFlight `protobuf:"bytes,10,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	Retry       *Retry       `protobuf:"bytes,11,opt,name=retry,proto3" json:"retry,omitempty"`
@@ -590,8 +590,8 @@ func (*LaneKey_Broker) isLaneKey_From() {}
 
 type MaxInFlight struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Messages taken and not settled, queued and running; default 100, at least
-	// concurrency.
+	// Messages taken and not settled, queued and running; at least concurrency,
+	// at most 1000000, default 100 or concurrency, whichever is more.
 	Messages *int32 `protobuf:"varint,1,opt,name=messages,proto3,oneof" json:"messages,omitempty"`
 	// Their bytes; default 64MiB. One message larger than this is let through alone.
 	Bytes         *int64 `protobuf:"varint,2,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`
@@ -1504,7 +1504,7 @@ var File_supervisor_v1_spec_proto protoreflect.FileDescriptor
 
 const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x18supervisor/v1/spec.proto\x12\rsupervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bsupervisor/v1/options.proto\"\xac\x06\n" +
+	"\x18supervisor/v1/spec.proto\x12\rsupervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bsupervisor/v1/options.proto\"\xb2\x06\n" +
 	"\fConsumerSpec\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12E\n" +
@@ -1520,8 +1520,8 @@ const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\x05retry\x18\v \x01(\v2\x14.supervisor.v1.RetryB\x04\x80\xbc\x18\x01R\x05retry\x12:\n" +
 	"\vdead_letter\x18\f \x01(\v2\x19.supervisor.v1.DeadLetterR\n" +
 	"deadLetter\x12-\n" +
-	"\x04stop\x18\r \x01(\v2\x13.supervisor.v1.StopB\x04\x80\xbc\x18\x01R\x04stop\x121\n" +
-	"\x05start\x18\x0e \x01(\x0e2\x1b.supervisor.v1.DesiredStateR\x05start\x126\n" +
+	"\x04stop\x18\r \x01(\v2\x13.supervisor.v1.StopB\x04\x80\xbc\x18\x01R\x04stop\x127\n" +
+	"\x05start\x18\x0e \x01(\x0e2\x1b.supervisor.v1.DesiredStateB\x04\x80\xbc\x18\x01R\x05start\x126\n" +
 	"\arestart\x18\x0f \x01(\v2\x16.supervisor.v1.RestartB\x04\x80\xbc\x18\x01R\arestart\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
