@@ -166,7 +166,7 @@ func valueTree(fd protoreflect.FieldDescriptor, v protoreflect.Value, o Option) 
 	case formTime:
 		return text(timeText(v.Message()))
 	case formSize:
-		if s := exactSize(v.Int()); strings.HasSuffix(s, "B") {
+		if s := ExactSize(v.Int()); strings.HasSuffix(s, "B") {
 			return text(s)
 		}
 		return plain("!!int", strconv.FormatInt(v.Int(), 10))
@@ -236,7 +236,7 @@ func durationText(m protoreflect.Message) string {
 		Nanos:   int32(m.Get(fields.ByName("nanos")).Int()),
 	}
 	if v := d.AsDuration(); proto.Equal(durationpb.New(v), d) {
-		return exactDuration(v)
+		return ExactDuration(v)
 	}
 	return fmt.Sprintf("%ds%dns", d.GetSeconds(), d.GetNanos())
 }

@@ -40,7 +40,7 @@ func ParseSize(s string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil || n > math.MaxInt64/factor {
-		return 0, fmt.Errorf("%q is too large: at most %s", clip(s), exactSize(math.MaxInt64))
+		return 0, fmt.Errorf("%q is too large: at most %s", clip(s), ExactSize(math.MaxInt64))
 	}
 	return n * factor, nil
 }
@@ -69,8 +69,8 @@ func unitMeant(name string) string {
 	return "MiB"
 }
 
-// exactSize is the shortest form that ParseSize reads as the same number.
-func exactSize(n int64) string {
+// ExactSize is the shortest form that ParseSize reads as the same number.
+func ExactSize(n int64) string {
 	for _, u := range sizeUnits[:binaryUnits] {
 		if n != 0 && n%u.bytes == 0 {
 			return strconv.FormatInt(n/u.bytes, 10) + u.name
@@ -95,8 +95,8 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-// exactDuration is the form of Go without its empty tail: "2h" and not "2h0m0s".
-func exactDuration(d time.Duration) string {
+// ExactDuration is the form of Go without its empty tail: "2h" and not "2h0m0s".
+func ExactDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

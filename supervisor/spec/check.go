@@ -1,0 +1,292 @@
+package spec
+
+import (
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/proto/textform"
+)
+
+// Defaults that the schema's comments promise.
+const (
+	defaultNamespace       = "default"
+	defaultConcurrency     = 1
+	defaultMaxMessages     = 100
+	defaultMaxBytes        = 64 << 20
+	defaultAttempts        = 5
+	defaultRestartAttempts = 20
+	defaultInitial         = 200 * time.Millisecond
+	defaultMaxBackoff      = 30 * time.Second
+	defaultTimeout         = 30 * time.Second
+	defaultSoft            = 15 * time.Second
+	defaultHard            = 25 * time.Second
+	lanesPerSlot, minLanes = 4, 16
+)
+
+// Bounds.
+const (
+	maxName        = 63
+	maxLabels      = 64
+	maxConcurrency = 10_000
+	maxMessages    = 1_000_000
+	maxLanes       = 65_536
+	minTimeout     = 10 * time.Millisecond
+	day            = 24 * time.Hour
+)
+
+var (
+	nameForm       = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	labelKeyForm   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$`)
+	labelValueForm = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`)
+)
+
+// checker gathers faults.
+type checker struct{ faults []brokers.Fault }
+
+func (c *checker) fault(path, format string, args ...any) {
+	c.faults = append(c.faults, brokers.Faultf(path, format, args...))
+}
+
+// IsName tells whether s may name a namespace, consumer, connection or hold: a-z,
+// 0-9 and -, beginning and ending with a letter or digit, at most 63 bytes.
+func IsName(s string) bool { return len(s) <= maxName && nameForm.MatchString(s) }
+
+// name checks a name of the kind that DNS labels are.
+func (c *checker) name(path, s string) {
+	switch {
+	case s == "":
+		c.fault(path, "is missing: a-z, 0-9 and -, at most %d characters", maxName)
+	case len(s) > maxName:
+		c.fault(path, "is longer than %d characters", maxName)
+	case !IsName(s):
+		c.fault(path, "%q is no name: write a-z, 0-9 and -, beginning and ending with a letter or digit", s)
+	}
+}
+
+// duration gives a duration between low and high, or its default.
+func (c *checker) duration(path string, d *durationpb.Duration, fallback, low, high time.Duration) time.Duration {
+	if d == nil {
+		return fallback
+	}
+	switch v := d.AsDuration(); {
+	case v <= 0:
+		c.fault(path, "must be more than 0: leave it out for the default of %s", textform.ExactDuration(fallback))
+	case v < low:
+		c.fault(path, "%s is too short: at least %s", textform.ExactDuration(v), textform.ExactDuration(low))
+	case v > high:
+		c.fault(path, "%s is too long: at most %s", textform.ExactDuration(v), textform.ExactDuration(high))
+	default:
+		return v
+	}
+	return fallback
+}
+
+// span is two durations of which the first must not be the longer one.
+type span struct {
+	low, high string
+	// The defaults of both.
+	lowest, highest time.Duration
+}
+
+var (
+	backoffSpan = span{low: "initial", high: "max", lowest: defaultInitial, highest: defaultMaxBackoff}
+	stopSpan    = span{low: "soft", high: "hard", lowest: defaultSoft, highest: defaultHard}
+)
+
+// check gives both durations, and blames the order on one that was written.
+func (s span) check(c *checker, path string, low, high *durationpb.Duration) (time.Duration, time.Duration) {
+	before := len(c.faults)
+	l := c.duration(path+"."+s.low, low, s.lowest, 0, day)
+	h := c.duration(path+"."+s.high, high, s.highest, 0, day)
+	switch {
+	case l <= h || len(c.faults) > before:
+		return l, h
+	case low == nil:
+		c.fault(path+"."+s.high, "%s is shorter than %s, which is %s by default: set that as well", textform.ExactDuration(h), s.low, textform.ExactDuration(l))
+	case high == nil:
+		c.fault(path+"."+s.low, "%s is longer than %s, which is %s by default: set that as well", textform.ExactDuration(l), s.high, textform.ExactDuration(h))
+	default:
+		c.fault(path+"."+s.low, "%s is longer than %s, which is %s", textform.ExactDuration(l), s.high, textform.ExactDuration(h))
+	}
+	return s.lowest, s.highest
+}
+
+// count gives a whole number between low and high, or its default.
+func (c *checker) count(path string, n *int32, fallback, low, high int) int {
+	switch {
+	case n == nil:
+		return fallback
+	case int(*n) < low:
+		c.fault(path, "%d is too small: at least %d", *n, low)
+	case int(*n) > high:
+		c.fault(path, "%d is too large: at most %d", *n, high)
+	default:
+		return int(*n)
+	}
+	return fallback
+}
+
+func (c *checker) bytes(path string, n *int64, fallback int64) int64 {
+	switch {
+	case n == nil:
+		return fallback
+	case *n <= 0:
+		c.fault(path, "must be more than 0: leave it out for the default of %s", textform.ExactSize(fallback))
+		return fallback
+	}
+	return *n
+}
+
+func (c *checker) identity(out *Consumer) {
+	s := out.Full
+	if s.GetNamespace() == "" {
+		s.Namespace = defaultNamespace
+	}
+	c.name("namespace", s.GetNamespace())
+	c.name("name", s.GetName())
+	c.labels(s.GetLabels())
+	out.Namespace, out.Name, out.Labels = s.GetNamespace(), s.GetName(), s.GetLabels()
+}
+
+func (c *checker) labels(labels map[string]string) {
+	if len(labels) > maxLabels {
+		c.fault("labels", "has %d entries: at most %d", len(labels), maxLabels)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		value, path := labels[key], textform.KeyPath("labels", clip(key))
+		switch {
+		case len(key) > maxName || !labelKeyForm.MatchString(key):
+			c.fault(path, "the key must be letters, digits, -, _, . and /, beginning and ending with a letter or digit, at most %d", maxName)
+		case len(value) > maxName || !labelValueForm.MatchString(value):
+			c.fault(path, "%q is no label: write letters, digits, -, _ and ., beginning and ending with a letter or digit, at most %d", clip(value), maxName)
+		}
+	}
+}
+
+// core checks what does not depend on broker and handler, and fills it in.
+func (c *checker) core(out *Consumer) {
+	s := out.Full
+	out.Concurrency = c.count("concurrency", s.Concurrency, defaultConcurrency, 1, maxConcurrency)
+	s.Concurrency = proto.Int32(int32(out.Concurrency))
+	c.inFlight(out)
+	c.lanes(out)
+	c.retry(out)
+	c.restart(out)
+	c.stop(out)
+	if s.Handler == nil {
+		s.Handler = &pb.Handler{}
+	}
+	out.HandlerTimeout = c.duration("handler.timeout", s.Handler.Timeout, defaultTimeout, minTimeout, day)
+	s.Handler.Timeout = durationpb.New(out.HandlerTimeout)
+	if s.DeadLetter != nil && memberOf(s.DeadLetter, "target") == "" {
+		c.fault("dead_letter", "names no target: add a subject or a topic, or leave it out")
+	}
+	if s.Start == pb.DesiredState_DESIRED_STATE_UNSPECIFIED {
+		s.Start = pb.DesiredState_DESIRED_STATE_RUNNING
+	}
+	out.Start = s.Start
+}
+
+func (c *checker) inFlight(out *Consumer) {
+	s := out.Full
+	if s.MaxInFlight == nil {
+		s.MaxInFlight = &pb.MaxInFlight{}
+	}
+	m := s.MaxInFlight
+	fallback := max(defaultMaxMessages, out.Concurrency)
+	out.MaxMessages = c.count("max_in_flight.messages", m.Messages, fallback, 1, maxMessages)
+	if out.MaxMessages < out.Concurrency {
+		c.fault("max_in_flight.messages", "%d is less than concurrency, which is %d: slots would stay idle", out.MaxMessages, out.Concurrency)
+		out.MaxMessages = fallback
+	}
+	out.MaxBytes = c.bytes("max_in_flight.bytes", m.Bytes, defaultMaxBytes)
+	m.Messages, m.Bytes = proto.Int32(int32(out.MaxMessages)), proto.Int64(out.MaxBytes)
+}
+
+func (c *checker) lanes(out *Consumer) {
+	s := out.Full
+	if s.Ordering == pb.Ordering_ORDERING_UNSPECIFIED {
+		s.Ordering = pb.Ordering_ORDERING_NONE
+	}
+	out.Ordering = s.Ordering
+	if out.Ordering != pb.Ordering_ORDERING_KEY {
+		const message = "has no meaning without ordering KEY: write ordering: KEY, or leave it out"
+		if s.Key != nil {
+			c.fault("key", message)
+		}
+		if s.Lanes != nil {
+			c.fault("lanes", message)
+		}
+		s.Key, s.Lanes = nil, nil
+		return
+	}
+	out.Lanes = c.count("lanes", s.Lanes, max(lanesPerSlot*out.Concurrency, minLanes), 1, maxLanes)
+	s.Lanes = proto.Int32(int32(out.Lanes))
+	if s.Key == nil {
+		s.Key = &pb.LaneKey{From: &pb.LaneKey_Broker{Broker: true}}
+	}
+	switch from := s.Key.From.(type) {
+	case *pb.LaneKey_Header:
+		if out.KeyHeader = from.Header; from.Header == "" {
+			c.fault("key.header", "is empty: name a header, or leave key out for the broker's own key")
+		}
+	case *pb.LaneKey_Broker:
+		if !from.Broker {
+			c.fault("key.broker", "must be true, or name a header instead")
+		}
+	default:
+		c.fault("key", "is empty: write header: NAME or broker: true, or leave it out")
+	}
+}
+
+func (c *checker) retry(out *Consumer) {
+	s := out.Full
+	if s.Retry == nil {
+		s.Retry = &pb.Retry{}
+	}
+	if s.Retry.Mode == pb.RetryMode_RETRY_MODE_UNSPECIFIED {
+		s.Retry.Mode = pb.RetryMode_RETRY_MODE_IN_PLACE
+	}
+	out.Attempts = c.count("retry.attempts", s.Retry.Attempts, defaultAttempts, 1, math.MaxInt32)
+	s.Retry.Attempts = proto.Int32(int32(out.Attempts))
+	out.Backoff, s.Retry.Backoff = c.backoff("retry.backoff", s.Retry.Backoff)
+}
+
+func (c *checker) restart(out *Consumer) {
+	s := out.Full
+	if s.Restart == nil {
+		s.Restart = &pb.Restart{}
+	}
+	out.RestartAttempts = c.count("restart.attempts", s.Restart.Attempts, defaultRestartAttempts, 1, math.MaxInt32)
+	s.Restart.Attempts = proto.Int32(int32(out.RestartAttempts))
+	out.RestartBackoff, s.Restart.Backoff = c.backoff("restart.backoff", s.Restart.Backoff)
+}
+
+func (c *checker) backoff(path string, b *pb.Backoff) (Backoff, *pb.Backoff) {
+	low, high := backoffSpan.check(c, path, b.GetInitial(), b.GetMax())
+	return Backoff{Initial: low, Max: high}, &pb.Backoff{Initial: durationpb.New(low), Max: durationpb.New(high)}
+}
+
+func (c *checker) stop(out *Consumer) {
+	s := out.Full
+	out.Soft, out.Hard = stopSpan.check(c, "stop", s.GetStop().GetSoft(), s.GetStop().GetHard())
+	s.Stop = &pb.Stop{Soft: durationpb.New(out.Soft), Hard: durationpb.New(out.Hard)}
+}
+
+// clip shortens what is repeated from a spec.
+func clip(s string) string {
+	if utf8.RuneCountInString(s) <= maxName {
+		return s
+	}
+	return string([]rune(s)[:maxName]) + "..."
+}
