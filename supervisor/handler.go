@@ -17,7 +17,7 @@ type Message = brokers.Delivery
 //
 // ctx carries the handler timeout of the spec and is cancelled by the hard
 // stage of a stop, by a kill, and when an operator cancels this message;
-// context.Cause says which. A handler that returns after that settles as
+// [CauseOf] says which. A handler that returns after that settles as
 // usual until its epoch is fenced. A panic is an attempt that failed; so that a
 // panic in a goroutine of the handler's own is one too, start those with [Go].
 type Handler interface {

@@ -1,0 +1,38 @@
+package supervisor
+
+import (
+	"errors"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+)
+
+func invalid(path, message string) *Error {
+	return &Error{
+		Reason: pb.ErrorReason_ERROR_REASON_INVALID_ARGUMENT, Message: path + ": " + message,
+		Faults: []brokers.Fault{{Path: path, Message: message}},
+	}
+}
+
+func storeError(err error) *Error {
+	return errorf(pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
+		"not done, because the state store cannot be written (pause, stop and kill still work): %v", err)
+}
+
+func etagMismatch(k key, now string) *Error {
+	return &Error{
+		Reason:   pb.ErrorReason_ERROR_REASON_ETAG_MISMATCH,
+		Message:  k.String() + " was changed by someone else meanwhile: read it again, then decide",
+		Metadata: map[string]string{"etag": now},
+	}
+}
+
+// itemError is an error inside the result of a bulk request; whoever speaks
+// gRPC adds the code.
+func itemError(err error) *pb.ItemError {
+	var e *Error
+	if errors.As(err, &e) {
+		return &pb.ItemError{Reason: e.Reason, Message: e.Message, Metadata: e.Metadata}
+	}
+	return &pb.ItemError{Reason: pb.ErrorReason_ERROR_REASON_INTERNAL, Message: err.Error()}
+}

@@ -1,0 +1,305 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// shut stops asking for more; what was taken is still handled.
+func (p *pool) shut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.intake == intakeOpen {
+		p.intake = intakeShut
+	}
+	p.tellIfQuiet()
+}
+
+// hold closes intake and gate. On return no further call starts, but for gaps
+// where the broker keeps positions. What has not started waits in strays.
+func (p *pool) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.intake, p.gate = intakeClosed, false
+	p.sweep(func(it *item) bool { return p.gap(it) })
+	if p.unstarted > 0 { // only gaps are left
+		p.gate = true
+		p.spawn()
+	}
+	p.tellIfQuiet()
+}
+
+// gap: something above it has begun, so giving it back would repeat that.
+func (p *pool) gap(it *item) bool {
+	return it.ep.high != nil && it.d.Position < it.ep.high[it.d.Origin.Index]
+}
+
+// sweep moves what has not started into strays, but for what is to be kept.
+// Whatever was left to retry for ever is no longer blocked.
+func (p *pool) sweep(keep func(*item) bool) {
+	var found []*item
+	for w := range p.workers {
+		if w.lane != nil {
+			found = append(found, w.steal()...)
+		}
+	}
+	for _, l := range p.lanes {
+		for l.n > 0 {
+			found = append(found, l.pop())
+			p.unstarted--
+		}
+		l.blocked = false
+	}
+	for _, it := range p.waits {
+		if it.lane == nil || it.lane.shared {
+			found = append(found, it)
+			p.unstarted--
+		}
+	}
+	p.waits = nil
+	slices.SortStableFunc(found, func(a, b *item) int {
+		return cmp.Or(cmp.Compare(a.d.Origin.Index, b.d.Origin.Index), cmp.Compare(a.d.Position, b.d.Position))
+	})
+	for _, it := range found {
+		switch {
+		case !keep(it):
+			it.state = claimed
+			delete(p.blocked, it)
+			p.strays = append(p.strays, it)
+		case it.state == waiting:
+			p.wait(it, it.due)
+		default:
+			l := p.laneOf(it.d)
+			l.push(it)
+			p.unstarted++
+			p.ready.push(l)
+		}
+	}
+}
+
+// takeStrays hands over what is to be given back; it stays in flight until
+// [pool.gaveBack].
+func (p *pool) takeStrays() []*item {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.strays
+	p.strays = nil
+	return out
+}
+
+// gaveBack books items given back, and the driver's own beyond them and others
+// that are booked already.
+func (p *pool) gaveBack(items []*item, r brokers.Report, others int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, it := range items {
+		if it.state != gone {
+			p.gone(it)
+			p.count.returned++
+		}
+	}
+	p.count.returned += int64(max(0, r.Returned-len(items)-others))
+	p.count.unconfirmed += int64(r.Unconfirmed)
+	p.count.ownershipLost += int64(r.OwnershipLost)
+	p.count.willRepeat += int64(r.WillRepeat)
+	poke(p.credit)
+	p.tellIfQuiet()
+}
+
+// cancelRunning ends the contexts of all running calls, or of one message's.
+// Their messages burn no attempt. It says how many it found.
+func (p *pool) cancelRunning(cause error, only *item) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for w := range p.workers {
+		if it := w.cur.Load(); it != nil && (only == nil || it == only) {
+			it.released = true
+			it.ctx.cancel(context.Canceled, cause)
+			n++
+		}
+	}
+	return n
+}
+
+// abandon gives up on calls that still run: their slots are lost until they
+// return, their results will not be sent. The deliveries are the caller's to
+// give back.
+func (p *pool) abandon() ([]*brokers.Delivery, []*pb.AbandonedMessage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*brokers.Delivery
+	var named []*pb.AbandonedMessage
+	for w := range p.workers {
+		it := w.cur.Load()
+		if it == nil || w.lane == nil {
+			continue // between two chunks: it is about to leave
+		}
+		p.book(w, it)
+		named = append(named, p.named(it))
+		if it.state != gone {
+			out = append(out, it.d)
+			p.count.abandoned++
+			p.gone(it)
+		}
+		it.ctx.cancel(context.Canceled, ErrKilled)
+		w.leaked = true
+		w.lane.busy = false
+		w.lane = nil
+		delete(p.workers, w)
+		p.leaked++
+	}
+	p.flush()
+	p.tellIfQuiet()
+	return out, named
+}
+
+func (p *pool) named(it *item) *pb.AbandonedMessage {
+	return &pb.AbandonedMessage{Id: it.d.ID(), Age: durationpb.New(time.Duration(p.clock.now() - it.slab.taken))}
+}
+
+// fence ends an epoch: nothing of it starts or settles any more. What was not
+// settled is the caller's to give back by closing the subscription. Calls that
+// run go on, and keep their slots.
+func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ep.fenced {
+		return nil
+	}
+	ep.fenced = true
+	ep.cancel(cause)
+	p.intake, p.gate = intakeClosed, false
+	p.sweep(func(*item) bool { return false })
+	for w := range p.workers {
+		if it := w.cur.Load(); it != nil && w.lane != nil {
+			p.book(w, it)
+		}
+	}
+	p.strays, p.settles, p.dead = nil, nil, nil
+	var out []*brokers.Delivery
+	for s := p.first; s != nil; {
+		next := s.next
+		for i := range s.items {
+			if it := &s.items[i]; it.state != gone {
+				out = append(out, it.d)
+				p.bookFenced(it)
+			}
+		}
+		s = next
+	}
+	p.tellIfQuiet()
+	return out
+}
+
+// bookFenced counts what the fence does to an item.
+func (p *pool) bookFenced(it *item) {
+	switch {
+	case it.state == settling && it.settle == brokers.Ack:
+		p.count.unconfirmed++
+	case it.state == claimed && p.runs(it):
+		// counted as late when its call returns
+	default:
+		p.count.returned++
+	}
+	p.gone(it)
+}
+
+func (p *pool) runs(it *item) bool {
+	for w := range p.workers {
+		if w.cur.Load() == it {
+			return true
+		}
+	}
+	return false
+}
+
+// revoke gives up what has not started of some origins, without giving it
+// back, and waits until nothing of them runs or is on its way to the broker.
+func (p *pool) revoke(ctx context.Context, origins []*brokers.Origin) {
+	of := func(it *item) bool { return slices.Contains(origins, it.d.Origin) }
+	p.mu.Lock()
+	strays := p.strays
+	p.strays = nil
+	p.sweep(func(it *item) bool { return !of(it) || p.gap(it) })
+	for _, it := range p.strays {
+		p.count.returned++
+		p.gone(it)
+	}
+	p.strays = strays
+	p.spawn()
+	p.mu.Unlock()
+	poke(p.credit)
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for p.holds(of) {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// holds says whether an item of these is still in flight.
+func (p *pool) holds(of func(*item) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := p.first; s != nil; s = s.next {
+		for i := range s.items {
+			if it := &s.items[i]; it.state != gone && of(it) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// awaitCredit waits until more may be asked for, and says how much. Unless
+// workers starve it waits for a quarter of the bound, so that asking is paid
+// per batch.
+func (p *pool) awaitCredit(ctx context.Context) (brokers.Credit, bool) {
+	for {
+		p.mu.Lock()
+		free := p.cfg.maxMessages - p.inFlight
+		room := p.cfg.maxBytes - p.inFlightBytes
+		ok := p.intake == intakeOpen && free > 0 && room > 0 &&
+			(p.unstarted == 0 || free >= (p.cfg.maxMessages+3)/4)
+		p.mu.Unlock()
+		if ok {
+			left, err := p.budget.room(ctx)
+			return brokers.Credit{Messages: free, Bytes: min(room, left)}, err == nil
+		}
+		select {
+		case <-p.credit:
+		case <-ctx.Done():
+			return brokers.Credit{}, false
+		}
+	}
+}
+
+// trouble tells how many slots are lost, and why a message is retried for ever.
+func (p *pool) trouble() (leaked int, blocked string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	oldest := int64(0)
+	for it, why := range p.blocked {
+		if oldest == 0 || it.slab.taken < oldest {
+			oldest, blocked = it.slab.taken, "message "+it.d.ID()+": "+why
+		}
+	}
+	return p.leaked, blocked
+}
+
+// exhausted: leaked calls hold every slot.
+func (p *pool) exhausted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leaked > 0 && p.leaked >= p.cfg.concurrency
+}

@@ -1,0 +1,182 @@
+package supervisor
+
+import (
+	"context"
+	"hash/maphash"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+)
+
+// epoch is one subscription's life. Items belong to the epoch that delivered
+// them; once it is fenced, their outcomes are counted and never sent.
+type epoch struct {
+	n      uint64
+	sub    brokers.Subscription
+	caps   brokers.Capabilities
+	fenced bool // guarded by the pool's lock
+	// cancel ends what still settles for this epoch.
+	ctx    context.Context //nolint:containedctx // the epoch's own lifetime
+	cancel context.CancelCauseFunc
+	// high is the highest position per origin that has begun to be handled.
+	high []int64
+}
+
+type itemState uint8
+
+const (
+	queued   itemState = iota // in a lane
+	claimed                   // in a worker's chunk
+	waiting                   // between two attempts
+	settling                  // decided; on its way to the broker
+	deadly                    // attempts used up; on its way to the dead letters
+	gone                      // settled, given back, fenced or abandoned
+)
+
+// item is one delivery on its way through the pool. Its fields are guarded by
+// the pool's lock, but for those of a running call, which are its worker's.
+type item struct {
+	d    *brokers.Delivery
+	ep   *epoch
+	slab *slab
+	lane *lane
+	next *item // in its lane
+
+	ctx     *handlerCtx // of the running call, or of the last
+	first   handlerCtx  // of the first call; each later one gets its own
+	started int64
+	out     Outcome
+
+	state    itemState
+	released bool // cancelled from outside: this attempt does not count
+	buried   bool // its dead letter is confirmed
+	attempts int32
+	due      int64 // waiting: when it may be tried again
+	heap     int   // waiting: index in the heap
+	settle   brokers.Outcome
+	lastErr  error
+}
+
+// slab is one received batch. Its items stay listed until the last is gone.
+type slab struct {
+	items      []item
+	left       int
+	taken      int64
+	prev, next *slab
+}
+
+// lane is a queue whose order is kept: one of its items is handled at a time.
+// The shared lane of ordering NONE gives its items to any number of workers.
+type lane struct {
+	head, tail *item
+	n          int
+	name       string
+	shared     bool
+	busy       bool // a worker has a chunk of it
+	blocked    bool // its head waits for its next attempt
+	listed     bool // it is in the ready ring
+}
+
+func (l *lane) push(it *item) {
+	it.state, it.next, it.lane = queued, nil, l
+	if l.tail == nil {
+		l.head = it
+	} else {
+		l.tail.next = it
+	}
+	l.tail = it
+	l.n++
+}
+
+func (l *lane) pushFront(it *item) {
+	it.state, it.lane, it.next = queued, l, l.head
+	l.head = it
+	if l.tail == nil {
+		l.tail = it
+	}
+	l.n++
+}
+
+func (l *lane) pop() *item {
+	it := l.head
+	l.head = it.next
+	if l.head == nil {
+		l.tail = nil
+	}
+	it.next = nil
+	l.n--
+	return it
+}
+
+// ready says whether a worker may take from the lane.
+func (l *lane) ready() bool { return l.n > 0 && !l.blocked && (l.shared || !l.busy) }
+
+// ring is a FIFO of lanes that are ready.
+type ring struct {
+	buf  []*lane
+	head int
+	n    int
+}
+
+func (r *ring) push(l *lane) {
+	if l.listed || !l.ready() {
+		return
+	}
+	l.listed = true
+	if r.n == len(r.buf) {
+		grown := make([]*lane, max(4, 2*len(r.buf)))
+		for i := range r.n {
+			grown[i] = r.buf[(r.head+i)%len(r.buf)]
+		}
+		r.buf, r.head = grown, 0
+	}
+	r.buf[(r.head+r.n)%len(r.buf)] = l
+	r.n++
+}
+
+// pop returns the next lane that is still ready, or nil.
+func (r *ring) pop() *lane {
+	for r.n > 0 {
+		l := r.buf[r.head]
+		r.buf[r.head] = nil
+		r.head = (r.head + 1) % len(r.buf)
+		r.n--
+		l.listed = false
+		if l.ready() {
+			return l
+		}
+	}
+	return nil
+}
+
+// waits is a heap of items between two attempts, the earliest first.
+type waits []*item
+
+func (w waits) Len() int           { return len(w) }
+func (w waits) Less(i, j int) bool { return w[i].due < w[j].due }
+func (w waits) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].heap, w[j].heap = i, j
+}
+
+func (w *waits) Push(x any) {
+	it, ok := x.(*item)
+	if !ok {
+		return
+	}
+	it.heap = len(*w)
+	*w = append(*w, it)
+}
+
+func (w *waits) Pop() any {
+	old := *w
+	it := old[len(old)-1]
+	old[len(old)-1] = nil
+	*w = old[:len(old)-1]
+	return it
+}
+
+// laneHash spreads keys over lanes; the seed is the process's own, so that no
+// sender can choose keys that meet in one lane.
+func laneHash(seed maphash.Seed, key []byte, n int) int {
+	return int(maphash.Bytes(seed, key) % uint64(n))
+}

@@ -1,0 +1,67 @@
+package supervisor
+
+import (
+	"context"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+)
+
+// receive starts taking batches of an epoch.
+func (c *consumer) receive(ep *epoch) *receiver {
+	ctx, cancel := context.WithCancelCause(ep.ctx)
+	r := &receiver{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		defer cancel(nil)
+		for {
+			credit, ok := c.pool.awaitCredit(ctx)
+			if !ok {
+				return
+			}
+			batch, err := ep.sub.Receive(ctx, credit)
+			if len(batch) > 0 {
+				c.pool.add(ep, batch)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				c.lost(ep, err)
+				return
+			}
+		}
+	}()
+	return r
+}
+
+// stop ends the taking; what had arrived is in the pool when done is closed.
+func (r *receiver) stop() {
+	if r != nil {
+		r.cancel(context.Canceled)
+	}
+}
+
+func (r *receiver) wait(ctx context.Context) {
+	if r == nil {
+		return
+	}
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+}
+
+// settleBroke hears from the pool that settling failed.
+func (c *consumer) settleBroke(ep *epoch, err error) { c.lost(ep, err) }
+
+// lost tells the actor that a subscription ended. It does not wait for it.
+func (c *consumer) lost(ep *epoch, err error) {
+	if brokers.ClassOf(err) == brokers.Fenced && ep.ctx.Err() != nil {
+		return // our own fence
+	}
+	c.tell(func() {
+		if c.ep == ep {
+			c.failed(err)
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+)
+
+const (
+	// settleTimeout: a broker that takes no ack for so long is lost.
+	settleTimeout = 10 * time.Second
+	// buryTimeout bounds one publication of dead letters.
+	buryTimeout = 10 * time.Second
+	// buryMax bounds the messages of one.
+	buryMax = 100
+)
+
+// settle sends an item's outcome on its way.
+func (p *pool) settle(it *item, o brokers.Outcome) {
+	it.state, it.settle = settling, o
+	p.settles = append(p.settles, it)
+}
+
+// flush starts the settling of what has gathered, unless it is under way.
+func (p *pool) flush() {
+	if p.flushing || len(p.settles) == 0 {
+		return
+	}
+	p.flushing = true
+	go p.flushAll()
+}
+
+// flushAll hands gathered outcomes to the broker until none is left. What
+// gathers while one batch is on its way is the next batch.
+func (p *pool) flushAll() {
+	var batch []*item
+	var out []brokers.Settlement
+	for {
+		p.mu.Lock()
+		batch, p.settles = p.settles, batch[:0]
+		if len(batch) == 0 {
+			p.flushing = false
+			p.tellIfQuiet()
+			p.mu.Unlock()
+			return
+		}
+		ep := batch[0].ep
+		p.mu.Unlock()
+
+		out = out[:0]
+		for _, it := range batch {
+			out = append(out, brokers.Settlement{Delivery: it.d, Outcome: it.settle})
+		}
+		ctx, cancel := context.WithTimeout(ep.ctx, settleTimeout)
+		err := ep.sub.Settle(ctx, out)
+		cancel()
+		if err != nil {
+			p.broke(ep, err)
+		}
+		p.mu.Lock()
+		for _, it := range batch {
+			p.settled(it, err)
+		}
+		clear(batch)
+		poke(p.credit)
+		p.mu.Unlock()
+	}
+}
+
+// settled books an item whose outcome was handed to the broker.
+func (p *pool) settled(it *item, err error) {
+	if it.state == gone { // fenced meanwhile, and counted there
+		return
+	}
+	switch {
+	case err == nil && it.settle == brokers.Release:
+		p.count.returned++
+	case err == nil && it.buried:
+		p.count.deadLettered++
+	case err == nil:
+		p.count.acked++
+	case it.settle == brokers.Ack && brokers.ClassOf(err) == brokers.Fenced:
+		p.count.willRepeat++
+	case it.settle == brokers.Ack:
+		p.count.unconfirmed++
+	default:
+		p.count.returned++
+	}
+	p.gone(it)
+}
+
+// bury sends an item whose attempts are used up to the dead letters, or keeps
+// trying it at the longest backoff where there is no target.
+func (p *pool) bury(it *item) {
+	if p.cfg.deadLetter == nil {
+		if !p.gate {
+			p.settle(it, brokers.Release)
+			return
+		}
+		p.block(it, "no dead_letter target: retried for ever")
+		p.count.retried++
+		p.wait(it, p.clock.now()+int64(p.cfg.backoff.max))
+		return
+	}
+	it.state, it.lane = deadly, nil // its lane goes on
+	p.dead = append(p.dead, it)
+	if !p.burying {
+		p.burying = true
+		go p.buryAll()
+	}
+}
+
+// buryAll publishes dead letters; each is acked only after the publication was
+// confirmed. What could not be published waits, and is tried again.
+func (p *pool) buryAll() {
+	for {
+		p.mu.Lock()
+		batch := p.dead[:min(len(p.dead), buryMax)]
+		p.dead = p.dead[len(batch):]
+		if len(batch) == 0 {
+			p.burying = false
+			p.dead = nil
+			p.tellIfQuiet()
+			p.mu.Unlock()
+			return
+		}
+		ep := batch[0].ep
+		p.mu.Unlock()
+
+		ctx, cancel := context.WithTimeout(ep.ctx, buryTimeout)
+		err := p.publish(ctx, ep, batch)
+		cancel()
+
+		p.mu.Lock()
+		for _, it := range batch {
+			p.buried(it, err)
+		}
+		p.flush()
+		p.mu.Unlock()
+	}
+}
+
+// buried books one dead letter.
+func (p *pool) buried(it *item, err error) {
+	switch {
+	case it.state == gone:
+		p.count.late++
+	case err == nil:
+		delete(p.blocked, it)
+		it.buried = true
+		p.settle(it, brokers.Ack)
+	case !p.gate:
+		p.settle(it, brokers.Release)
+	default:
+		p.block(it, "dead letter not confirmed: "+err.Error())
+		p.wait(it, p.clock.now()+int64(p.cfg.backoff.after(int(it.attempts), p.jitter)))
+	}
+}
+
+// block notes a message that cannot go on.
+func (p *pool) block(it *item, why string) {
+	if p.blocked == nil {
+		p.blocked = map[*item]string{}
+	}
+	if _, ok := p.blocked[it]; !ok {
+		poke(p.signal)
+	}
+	p.blocked[it] = why
+}

@@ -1,0 +1,173 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor/lifecycle"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// ErrHardLimit: the shutdown's hard limit fired; the receipts name what was
+// abandoned.
+var ErrHardLimit = errors.New("the hard limit fired while handlers were still running")
+
+// Shutdown ends all consumers under the one budget of the configuration: all
+// intakes closed first, then all stopped in parallel; what is desired stays.
+// It returns the receipts of those that were not stopped already, and
+// ErrHardLimit when work had to be abandoned. It returns within the hard limit
+// and two seconds. When ctx ends it kills what is left.
+func (s *Supervisor) Shutdown(ctx context.Context) ([]*pb.Receipt, error) {
+	s.closing.Store(true)
+	s.applying.Lock() // nothing is added any more
+	defer s.applying.Unlock()
+	s.stopMeters(errors.New("shutting down"))
+	s.meters.Wait()
+	d := s.o.Daemon.Shutdown
+	all := s.all()
+	for _, c := range all {
+		c.closeIntake(d.Mode)
+	}
+	began := time.Now()
+	ops := make([]*operation, 0, len(all))
+	for _, c := range all {
+		o := &operation{done: make(chan struct{}), soft: d.Soft, hard: d.Hard}
+		o.pb = &pb.Operation{
+			Id: newID(), Verb: pb.Verb_VERB_SHUTDOWN, Actor: "supervisord", Reason: "the process is shutting down",
+			Started: timestamppb.New(began), Soft: durationpb.New(d.Soft), Hard: durationpb.New(d.Hard),
+		}
+		if c.post(func() { c.shutDown(o, d.Mode) }) {
+			ops = append(ops, o)
+		}
+	}
+	forced := s.awaitStopped(ctx, all, began.Add(d.Hard+closeGrace))
+	s.recorder.close()
+	err := s.closeLinks(ctx)
+	if forced {
+		err = errors.Join(err, ErrHardLimit)
+	}
+	receipts := make([]*pb.Receipt, 0, len(ops))
+	for _, o := range ops {
+		if o.receipt == nil {
+			continue
+		}
+		receipts = append(receipts, o.receipt)
+		if o.receipt.GetHardFired() {
+			err = errors.Join(err, fmt.Errorf("%s/%s: %w", o.receipt.GetNamespace(), o.receipt.GetName(), ErrHardLimit))
+		}
+	}
+	return receipts, err
+}
+
+// closeIntake stops the taking before the actor is asked: all first.
+func (c *consumer) closeIntake(m pb.ShutdownMode) {
+	if m == pb.ShutdownMode_SHUTDOWN_MODE_DRAIN {
+		c.pool.shut()
+		return
+	}
+	c.pool.stopStarting()
+}
+
+// shutDown stops the consumer for good, on its actor.
+func (c *consumer) shutDown(o *operation, m pb.ShutdownMode) {
+	c.final = true
+	c.next = nil
+	e := lifecycle.Stop
+	if m == pb.ShutdownMode_SHUTDOWN_MODE_DRAIN {
+		e = lifecycle.Drain
+	}
+	if _, ok := c.s.machine.Next(c.state, e); !ok {
+		if c.state == lifecycle.Draining || c.state == lifecycle.Finishing {
+			c.tighten(o)
+		}
+		return
+	}
+	c.startOp(o)
+	c.fire(e, o.pb.GetReason())
+}
+
+// tighten lets the shutdown's limits cut those of the verb under way.
+func (c *consumer) tighten(o *operation) {
+	now := time.Now()
+	if soft := now.Add(o.soft); c.at.soft.IsZero() || soft.Before(c.at.soft) {
+		c.at.soft = soft
+	}
+	if hard := now.Add(o.hard); c.at.hard.IsZero() || hard.Before(c.at.hard) {
+		c.at.hard = hard
+	}
+}
+
+// awaitStopped waits for all actors to end; when ctx ends, or time is up, it
+// kills what is left, and says so.
+func (s *Supervisor) awaitStopped(ctx context.Context, all []*consumer, until time.Time) (forced bool) {
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	for _, c := range all {
+		select {
+		case <-c.stopped:
+			continue
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		forced = true
+		for _, c := range all {
+			c.tell(c.killAtEnd)
+		}
+		break
+	}
+	last := time.NewTimer(killGrace + killClose + time.Second)
+	defer last.Stop()
+	for _, c := range all {
+		select {
+		case <-c.stopped:
+		case <-last.C:
+			return forced
+		}
+	}
+	return forced
+}
+
+// killAtEnd kills, on the actor, what the shutdown's time did not suffice for.
+func (c *consumer) killAtEnd() {
+	if _, ok := c.s.machine.Next(c.state, lifecycle.Kill); !ok {
+		return
+	}
+	c.startOp(&operation{done: make(chan struct{}), hard: killGrace, kill: true, pb: &pb.Operation{
+		Id: newID(), Verb: pb.Verb_VERB_KILL, Actor: "supervisord", Started: timestamppb.Now(),
+	}})
+	c.fire(lifecycle.Kill, "the shutdown's time is up")
+}
+
+// closeLinks waits for closings that are under way, then ends the connections.
+func (s *Supervisor) closeLinks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	for _, c := range s.all() {
+		select {
+		case <-c.stopped:
+			waitAll(ctx, c.reaping)
+		default:
+		}
+	}
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// stopStarting closes the gate at once; the actor gives back what waits.
+func (p *pool) stopStarting() {
+	p.mu.Lock()
+	keep := p.ep == nil || p.ep.caps.GiveBackCounts || p.ep.caps.Positions
+	p.mu.Unlock()
+	if keep {
+		p.shut()
+		return
+	}
+	p.hold()
+}

@@ -1,0 +1,380 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor/lifecycle"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+const (
+	// defaultHold is shared by all operators.
+	defaultHold = "operator"
+	// urgentStore is how long pause, stop and kill wait for the store; then
+	// they act all the same.
+	urgentStore = 700 * time.Millisecond
+	// storeTimeout is how long the other verbs wait.
+	storeTimeout = 10 * time.Second
+)
+
+// urgent verbs act also when the store cannot be written.
+func urgent(v pb.Verb) bool {
+	return v == pb.Verb_VERB_PAUSE || v == pb.Verb_VERB_STOP || v == pb.Verb_VERB_KILL
+}
+
+// do carries a verb out on one consumer: decide, make durable, move, answer.
+func (c *consumer) do(ctx context.Context, cmd Command) (*pb.VerbResult, error) {
+	if cmd.Verb == pb.Verb_VERB_DELETE {
+		return c.delete(ctx, cmd)
+	}
+	c.verb.Lock()
+	res, op, err := c.decideAndMove(ctx, cmd)
+	c.verb.Unlock()
+	if err != nil || op == nil || cmd.Verb != pb.Verb_VERB_KILL {
+		return res, err
+	}
+	return c.awaitKill(ctx, res, op)
+}
+
+// awaitKill waits for the receipt; a kill bounds itself.
+func (c *consumer) awaitKill(ctx context.Context, res *pb.VerbResult, op *operation) (*pb.VerbResult, error) {
+	select {
+	case <-op.done:
+		res.Receipt = op.receipt
+		res.Durable = res.GetDurable() && op.durable
+		res.State = c.view.Load().state.Public()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return res, nil
+}
+
+// decideAndMove runs under c.verb.
+func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResult, *operation, error) {
+	rec, st := c.rec.Load(), c.view.Load().state.Public()
+	if want := cmd.Options.GetEtag(); want != "" && want != rec.GetEtag() {
+		return nil, nil, etagMismatch(c.key, rec.GetEtag())
+	}
+	d := lifecycle.Decide(cmd.Verb, st)
+	if cmd.Verb == pb.Verb_VERB_SCALE {
+		d = lifecycle.Acts
+	}
+	if err := c.allowed(cmd, rec); err != nil {
+		return nil, nil, err
+	}
+	want, note := desire(rec.GetDesired(), cmd, time.Now())
+	res := &pb.VerbResult{
+		Namespace: c.key.namespace, Name: c.key.name, StateBefore: st, State: st,
+		Durable: true, Etag: rec.GetEtag(), Revision: c.s.hub.now(), Note: note,
+	}
+	res.Effect = effectOf(d, proto.Equal(want, rec.GetDesired()))
+	if cmd.Options.GetDryRun() {
+		res.Predictions = c.predict(cmd, d)
+		return res, nil, nil
+	}
+	var op *operation
+	idle := cmd.Verb == pb.Verb_VERB_RESTART && st == pb.State_STATE_STOPPED
+	if lifecycle.Strength(cmd.Verb) > 0 && !idle && (d == lifecycle.Acts || d == lifecycle.Overtakes) {
+		op = c.newOperation(cmd)
+		want.Operation = op.pb
+		res.Operation = op.pb.GetId()
+	} else if d == lifecycle.Updates && want.GetOperation() != nil {
+		res.Operation = want.GetOperation().GetId()
+	}
+	if err := c.save(ctx, cmd, rec, want, res); err != nil {
+		return nil, nil, err
+	}
+	c.post(func() { c.carryOut(cmd, d, op) })
+	v := c.view.Load()
+	res.State, res.Revision = v.state.Public(), c.s.hub.now()
+	return res, op, nil
+}
+
+// save makes what is desired durable, if it changed.
+func (c *consumer) save(ctx context.Context, cmd Command, rec *pb.Consumer, want *pb.Desired, res *pb.VerbResult) error {
+	if proto.Equal(want, rec.GetDesired()) {
+		return nil
+	}
+	next := proto.CloneOf(rec)
+	next.Desired = want
+	next.Updated = timestamppb.Now()
+	next.Etag = newEtag()
+	limit := storeTimeout
+	if urgent(cmd.Verb) {
+		limit = urgentStore
+	}
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	err := c.s.putConsumer(sctx, next)
+	if err != nil && !urgent(cmd.Verb) {
+		return storeError(err)
+	}
+	if err != nil {
+		res.Durable = false
+		c.s.recorder.owes(c)
+		c.notDurable(err)
+		c.log.Error("acting although the state store cannot be written", "verb", cmd.Verb, "error", err)
+	}
+	c.rec.Store(next)
+	res.Etag = next.GetEtag()
+	return nil
+}
+
+// desire is what will be desired after the verb, and what to tell about it.
+func desire(old *pb.Desired, cmd Command, now time.Time) (*pb.Desired, string) {
+	d := proto.CloneOf(old)
+	d.Holds = standing(d.GetHolds(), now)
+	switch cmd.Verb {
+	case pb.Verb_VERB_START, pb.Verb_VERB_RESTART:
+		d.State = pb.DesiredState_DESIRED_STATE_RUNNING
+	case pb.Verb_VERB_STOP, pb.Verb_VERB_KILL:
+		d.State = pb.DesiredState_DESIRED_STATE_STOPPED
+	case pb.Verb_VERB_DRAIN:
+		if cmd.Then == pb.DrainThen_DRAIN_THEN_PAUSED {
+			addHold(d, cmd, now)
+		} else {
+			d.State = pb.DesiredState_DESIRED_STATE_STOPPED
+		}
+	case pb.Verb_VERB_PAUSE:
+		addHold(d, cmd, now)
+	case pb.Verb_VERB_RESUME:
+		name := holdName(cmd)
+		d.Holds = slices.DeleteFunc(d.GetHolds(), func(h *pb.Hold) bool { return cmd.AllHolds || h.GetName() == name })
+	case pb.Verb_VERB_SCALE:
+		d.Scale = nil
+		if cmd.Concurrency > 0 {
+			d.Scale = &pb.ScaleOverride{
+				Concurrency: cmd.Concurrency, Actor: cmd.Actor, Reason: cmd.Options.GetReason(), Since: timestamppb.New(now),
+			}
+		}
+	}
+	return d, noteOf(d, cmd.Verb)
+}
+
+func holdName(cmd Command) string {
+	if cmd.Hold != "" {
+		return cmd.Hold
+	}
+	return defaultHold
+}
+
+func addHold(d *pb.Desired, cmd Command, now time.Time) {
+	h := &pb.Hold{Name: holdName(cmd), Actor: cmd.Actor, Reason: cmd.Options.GetReason(), Since: timestamppb.New(now)}
+	if !cmd.Until.IsZero() {
+		h.Until = timestamppb.New(cmd.Until)
+	}
+	for i, old := range d.GetHolds() {
+		if old.GetName() == h.GetName() {
+			h.Since = old.GetSince()
+			d.Holds[i] = h
+			return
+		}
+	}
+	d.Holds = append(d.Holds, h)
+}
+
+// noteOf says what still holds, where that decides what follows.
+func noteOf(d *pb.Desired, v pb.Verb) string {
+	var names []string
+	for _, h := range d.GetHolds() {
+		s := h.GetName()
+		if h.GetActor() != "" {
+			s += " by " + h.GetActor()
+		}
+		if h.GetReason() != "" {
+			s += ": " + h.GetReason()
+		}
+		names = append(names, s)
+	}
+	switch {
+	case len(names) == 0 || v == pb.Verb_VERB_STOP || v == pb.Verb_VERB_KILL:
+		return ""
+	case v == pb.Verb_VERB_PAUSE && d.GetState() == pb.DesiredState_DESIRED_STATE_RUNNING:
+		return ""
+	case v == pb.Verb_VERB_PAUSE:
+		return "held (" + strings.Join(names, "; ") + "): a start ends PAUSED"
+	}
+	return "still held (" + strings.Join(names, "; ") + ")"
+}
+
+func effectOf(d lifecycle.Decision, same bool) pb.Effect {
+	switch d {
+	case lifecycle.Acts, lifecycle.Cancels, lifecycle.Overtakes:
+		return pb.Effect_EFFECT_ACTED
+	case lifecycle.Noted, lifecycle.Updates:
+		if same {
+			return pb.Effect_EFFECT_NO_OP
+		}
+		return pb.Effect_EFFECT_NOTED
+	}
+	if same {
+		return pb.Effect_EFFECT_NO_OP
+	}
+	return pb.Effect_EFFECT_NOTED
+}
+
+// newOperation fixes id, limits and words of a verb that ends in a receipt.
+func (c *consumer) newOperation(cmd Command) *operation {
+	o := &operation{done: make(chan struct{}), soft: cmd.Soft, hard: cmd.Hard}
+	soft, hard, timeout := 15*time.Second, 25*time.Second, 30*time.Second
+	if cfg := c.config.Load(); cfg != nil {
+		soft, hard, timeout = cfg.Soft, cfg.Hard, cfg.HandlerTimeout
+	}
+	if o.hard == 0 {
+		o.hard = max(hard, o.soft)
+	}
+	if o.soft == 0 {
+		o.soft = min(soft, o.hard)
+	}
+	switch cmd.Verb {
+	case pb.Verb_VERB_KILL:
+		o.kill, o.soft, o.hard = true, 0, killGrace
+	case pb.Verb_VERB_PAUSE:
+		o.hard += timeout
+	case pb.Verb_VERB_RESTART:
+		o.restart = true
+	case pb.Verb_VERB_DRAIN:
+		o.consuming = cmd.Mode == pb.DrainMode_DRAIN_MODE_BACKLOG
+		o.backlog = cmd.BacklogTimeout
+	}
+	o.pb = &pb.Operation{
+		Id: newID(), Verb: cmd.Verb, Actor: cmd.Actor, Reason: cmd.Options.GetReason(),
+		Started: timestamppb.Now(), Soft: durationpb.New(o.soft), Hard: durationpb.New(o.hard),
+	}
+	return o
+}
+
+// carryOut moves the consumer after its desired state changed; on the actor.
+func (c *consumer) carryOut(cmd Command, d lifecycle.Decision, op *operation) {
+	defer c.armHold()
+	switch cmd.Verb {
+	case pb.Verb_VERB_SCALE:
+		c.configure()
+		return
+	case pb.Verb_VERB_START:
+		if d == lifecycle.Acts || d == lifecycle.Cancels {
+			c.startOrPark()
+		}
+		return
+	case pb.Verb_VERB_RESUME:
+		if d == lifecycle.Acts && c.goal() == goalRun {
+			c.fire(lifecycle.Start, "")
+		}
+		return
+	case pb.Verb_VERB_PAUSE, pb.Verb_VERB_DRAIN:
+		if d == lifecycle.Updates {
+			c.update(cmd)
+			return
+		}
+	}
+	switch {
+	case op != nil && !c.moveWith(cmd, op):
+		c.nothingToDo(op)
+	case op == nil && cmd.Verb == pb.Verb_VERB_RESTART && c.state == lifecycle.Stopped:
+		c.startOrPark()
+	}
+}
+
+// moveWith makes op the one under way and fires its event; false when there is
+// nothing to move any more.
+func (c *consumer) moveWith(cmd Command, op *operation) bool {
+	e := map[pb.Verb]lifecycle.Event{
+		pb.Verb_VERB_PAUSE: lifecycle.Park, pb.Verb_VERB_DRAIN: lifecycle.Drain, pb.Verb_VERB_STOP: lifecycle.Stop,
+		pb.Verb_VERB_RESTART: lifecycle.Stop, pb.Verb_VERB_KILL: lifecycle.Kill,
+	}[cmd.Verb]
+	if op.consuming {
+		e = lifecycle.Consume
+	}
+	if _, ok := c.s.machine.Next(c.state, e); !ok && op.consuming {
+		e, op.consuming = lifecycle.Drain, false
+	}
+	if _, ok := c.s.machine.Next(c.state, e); !ok {
+		return false
+	}
+	c.attempt, c.answered = 0, 0
+	c.startOp(op)
+	c.fire(e, cmd.Options.GetReason())
+	if op.consuming {
+		c.findMark()
+	}
+	return true
+}
+
+// startOrPark begins to run, or to be paused where a hold stands.
+func (c *consumer) startOrPark() {
+	if c.goal() == goalPause {
+		if c.state == lifecycle.Stopped || c.state == lifecycle.Failed {
+			c.fire(lifecycle.Park, "")
+		}
+		return
+	}
+	c.attempt, c.answered = 0, 0
+	c.fire(lifecycle.Start, "")
+}
+
+// update gives a drain under way new limits.
+func (c *consumer) update(cmd Command) {
+	if cmd.Verb != pb.Verb_VERB_DRAIN || c.op == nil {
+		return
+	}
+	if cmd.Mode != pb.DrainMode_DRAIN_MODE_BACKLOG && c.op.consuming {
+		c.op.consuming = false
+		c.fire(lifecycle.Marked, "")
+	}
+	began := time.Now()
+	if c.op.begun {
+		began = c.op.limitsFrom
+	}
+	if cmd.Soft > 0 {
+		c.op.soft = cmd.Soft
+		c.op.hard = max(c.op.hard, cmd.Soft)
+	}
+	if cmd.Hard > 0 {
+		c.op.hard = cmd.Hard
+		c.op.soft = min(c.op.soft, cmd.Hard)
+	}
+	if c.op.begun {
+		c.at.soft, c.at.hard = began.Add(c.op.soft), began.Add(c.op.hard)
+	}
+}
+
+// armHold sets the timer for the next hold that ends by itself.
+func (c *consumer) armHold() {
+	c.at.hold = time.Time{}
+	for _, h := range c.rec.Load().GetDesired().GetHolds() {
+		if u := h.GetUntil(); u != nil && (c.at.hold.IsZero() || u.AsTime().Before(c.at.hold)) {
+			c.at.hold = u.AsTime()
+		}
+	}
+}
+
+// allowed refuses what this consumer cannot do.
+func (c *consumer) allowed(cmd Command, rec *pb.Consumer) error {
+	held := standing(rec.GetDesired().GetHolds(), time.Now())
+	if cmd.Verb == pb.Verb_VERB_DRAIN && cmd.Mode == pb.DrainMode_DRAIN_MODE_BACKLOG && len(held) > 0 {
+		st := c.view.Load().state.Public()
+		return &Error{
+			Reason:   pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION,
+			Message:  fmt.Sprintf("%s is held (%s), so it cannot consume its backlog: resume it first, or drain with mode inflight", c.key, held[0].GetName()),
+			Metadata: map[string]string{"state": short(st), "allowed": allowedVerbs(st)},
+		}
+	}
+	return nil
+}
+
+func allowedVerbs(s pb.State) string {
+	var out []string
+	for _, v := range lifecycle.Legal(s) {
+		out = append(out, strings.ToLower(strings.TrimPrefix(v.String(), "VERB_")))
+	}
+	return strings.Join(out, ",")
+}
+
+func short(s pb.State) string { return strings.TrimPrefix(s.String(), "STATE_") }
