@@ -138,7 +138,9 @@ func refusedHeader(name, value string) string {
 	case reservedHeaders[canonical] != "":
 		return "cannot be set: " + reservedHeaders[canonical]
 	case isReference(value):
-		return ""
+		if textform.CheckSecret(value) != nil {
+			return "the reference is out of form; write env:NAME or file:PATH"
+		}
 	case slices.Contains(secretHeaders, canonical):
 		return "holds a secret; write env:NAME or file:PATH for the whole value"
 	case !httpguts.ValidHeaderFieldValue(value):
