@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"go.uber.org/goleak"
 )
 
@@ -16,20 +17,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixed is a supervisor that stands still.
 type fixed struct {
-	consumers    []Snapshot
+	consumers    []supervisor.Snapshot
 	info         *supervisorv1.GetServerInfoResponse
-	hardLimits   int64
 	shuttingDown bool
 }
 
-func (f *fixed) Each(do func(Snapshot)) {
+func (f *fixed) Each(do func(supervisor.Snapshot)) {
 	for _, s := range f.consumers {
 		do(s)
 	}
 }
 func (f *fixed) Info() *supervisorv1.GetServerInfoResponse { return f.info }
-func (f *fixed) HardLimits() int64                         { return f.hardLimits }
 func (f *fixed) ShuttingDown() bool                        { return f.shuttingDown }
+func (*fixed) BytesInFlight() int64                        { return 4711 }
+func (*fixed) HardLimitsFired() int64                      { return 3 }
 
 func get(h http.Handler, path string) (int, string) {
 	w := httptest.NewRecorder()

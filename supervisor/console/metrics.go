@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
 )
 
 // consumerMetrics are the series of each consumer. The state is one series,
@@ -93,27 +94,23 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	now := c.now()
-	var bytes int64
-	source.Each(func(s Snapshot) {
-		bytes += s.Consumer.GetStatus().GetInFlightBytes()
-		c.collectConsumer(ch, s, now)
-	})
-	c.collectProcess(ch, source, bytes)
+	source.Each(func(s supervisor.Snapshot) { c.collectConsumer(ch, s, now) })
+	c.collectProcess(ch, source)
 }
 
-func (c *collector) collectProcess(ch chan<- prometheus.Metric, source Source, bytes int64) {
+func (c *collector) collectProcess(ch chan<- prometheus.Metric, source Source) {
 	info := source.Info()
 	p := c.process
 	gauge(ch, p.build, 1, info.GetVersion())
-	gauge(ch, p.bytes, float64(bytes))
-	counter(ch, p.hardLimits, source.HardLimits())
+	gauge(ch, p.bytes, float64(source.BytesInFlight()))
+	counter(ch, p.hardLimits, source.HardLimitsFired())
 	gauge(ch, p.store, number(info.GetStoreWritable()))
 	for _, conn := range info.GetConnections() {
 		gauge(ch, p.connection, number(conn.GetConnected()), conn.GetName(), conn.GetDriver())
 	}
 }
 
-func (c *collector) collectConsumer(ch chan<- prometheus.Metric, s Snapshot, now time.Time) {
+func (c *collector) collectConsumer(ch chan<- prometheus.Metric, s supervisor.Snapshot, now time.Time) {
 	m, st := c.consumer, s.Consumer.GetStatus()
 	ns, name := s.Consumer.GetSpec().GetNamespace(), s.Consumer.GetSpec().GetName()
 	gauge(ch, m.state, 1, ns, name, strings.TrimPrefix(st.GetState().String(), "STATE_"))
@@ -126,15 +123,15 @@ func (c *collector) collectConsumer(ch chan<- prometheus.Metric, s Snapshot, now
 	gauge(ch, m.running, float64(st.GetRunning()), ns, name)
 	gauge(ch, m.concurrency, float64(st.GetConcurrency()), ns, name)
 	gauge(ch, m.oldest, st.GetOldest().AsDuration().Seconds(), ns, name)
-	gauge(ch, m.bufferUse, bufferUse(s.Consumer), ns, name)
+	gauge(ch, m.bufferUse, bufferUse(s), ns, name)
 	gauge(ch, m.leaked, float64(st.GetLeakedHandlers()), ns, name)
 	if lag := st.GetLag(); lag != nil {
 		gauge(ch, m.lag, float64(lag.GetMessages()), ns, name)
 		gauge(ch, m.lagAge, max(0, now.Sub(lag.GetAt().AsTime()).Seconds()), ns, name)
 	}
 	c.collectCounters(ch, st.GetCounters(), ns, name)
-	if h, ok := s.Durations.cumulative(); ok {
-		ch <- prometheus.MustNewConstHistogram(m.duration, h.count, s.Durations.Sum, h.buckets, ns, name)
+	if count, buckets := cumulative(s.Durations); count > 0 {
+		ch <- prometheus.MustNewConstHistogram(m.duration, count, s.Durations.Sum.Seconds(), buckets, ns, name)
 	}
 }
 
@@ -151,31 +148,28 @@ func (c *collector) collectCounters(ch chan<- prometheus.Metric, n *supervisorv1
 }
 
 // bufferUse is 1 when no more is asked for; a single large message may exceed it.
-func bufferUse(c *supervisorv1.Consumer) float64 {
-	limit, st := c.GetSpec().GetMaxInFlight(), c.GetStatus()
+func bufferUse(s supervisor.Snapshot) float64 {
+	st := s.Consumer.GetStatus()
 	use := 0.0
-	if n := limit.GetMessages(); n > 0 {
-		use = float64(st.GetInFlight()) / float64(n)
+	if s.MaxMessages > 0 {
+		use = float64(st.GetInFlight()) / float64(s.MaxMessages)
 	}
-	if n := limit.GetBytes(); n > 0 {
+	if n := s.Consumer.GetSpec().GetMaxInFlight().GetBytes(); n > 0 {
 		use = max(use, float64(st.GetInFlightBytes())/float64(n))
 	}
 	return use
 }
 
-// cumulative is the form that Prometheus wants; false when nothing was counted.
-func (h Histogram) cumulative() (c struct {
-	count   uint64
-	buckets map[float64]uint64
-}, ok bool) {
-	c.buckets = make(map[float64]uint64, len(h.Bounds))
-	for i, n := range h.Counts {
-		c.count += n
-		if i < len(h.Bounds) {
-			c.buckets[h.Bounds[i]] = c.count
+// cumulative turns counts of each bucket by itself into what Prometheus wants.
+func cumulative(d supervisor.Durations) (count uint64, buckets map[float64]uint64) {
+	buckets = make(map[float64]uint64, len(d.Bounds))
+	for i, n := range d.Counts {
+		count += n
+		if i < len(d.Bounds) {
+			buckets[d.Bounds[i].Seconds()] = count
 		}
 	}
-	return c, c.count > 0
+	return count, buckets
 }
 
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -20,12 +21,12 @@ import (
 func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 // busy is a consumer with a figure of its own in every field.
-func busy() Snapshot {
-	return Snapshot{
+func busy() supervisor.Snapshot {
+	return supervisor.Snapshot{
 		Consumer: &supervisorv1.Consumer{
 			Spec: &supervisorv1.ConsumerSpec{
 				Namespace: "shop", Name: "orders",
-				MaxInFlight: &supervisorv1.MaxInFlight{Messages: proto.Int32(10), Bytes: proto.Int64(4000)},
+				MaxInFlight: &supervisorv1.MaxInFlight{Bytes: proto.Int64(4000)},
 			},
 			Status: &supervisorv1.Status{
 				State: supervisorv1.State_STATE_RUNNING,
@@ -41,25 +42,27 @@ func busy() Snapshot {
 				},
 			},
 		},
-		Durations: Histogram{Bounds: []float64{0.001, 1}, Counts: []uint64{4, 3, 2}, Sum: 12.5},
+		Durations: supervisor.Durations{
+			Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []uint64{4, 3, 2}, Sum: 12500 * time.Millisecond,
+		},
+		MaxMessages: 10,
 	}
 }
 
 // idle is a consumer that has done nothing.
-func idle(name string) Snapshot {
-	return Snapshot{
+func idle(name string) supervisor.Snapshot {
+	return supervisor.Snapshot{
 		Consumer: &supervisorv1.Consumer{
 			Spec:   &supervisorv1.ConsumerSpec{Namespace: "shop", Name: name},
 			Status: &supervisorv1.Status{State: supervisorv1.State_STATE_STOPPED},
 		},
-		Durations: Histogram{Bounds: []float64{0.001, 1}, Counts: []uint64{0, 0, 0}},
+		Durations: supervisor.Durations{Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []uint64{0, 0, 0}},
 	}
 }
 
-func supervisorOf(s ...Snapshot) *fixed {
+func supervisorOf(s ...supervisor.Snapshot) *fixed {
 	return &fixed{
-		consumers:  s,
-		hardLimits: 3,
+		consumers: s,
 		info: &supervisorv1.GetServerInfoResponse{
 			Version: "v1.2.3", StoreWritable: true,
 			Connections: []*supervisorv1.ConnectionInfo{{Name: "main", Driver: "nats", Connected: true}, {Name: "other", Driver: "nats"}},
@@ -77,7 +80,7 @@ const wantMetrics = `
 supervisord_build_info{version="v1.2.3"} 1
 # HELP supervisord_bytes_in_flight Bytes of the messages in flight of all consumers.
 # TYPE supervisord_bytes_in_flight gauge
-supervisord_bytes_in_flight 3000
+supervisord_bytes_in_flight 4711
 # HELP supervisord_connection_up Whether a broker connection is up (1) or not (0).
 # TYPE supervisord_connection_up gauge
 supervisord_connection_up{connection="main",driver="nats"} 1
@@ -207,18 +210,22 @@ func TestMetricsAreDescribed(t *testing.T) {
 
 func TestBufferUse(t *testing.T) {
 	for _, c := range []struct {
-		messages, maxMessages int32
-		bytes, maxBytes       int64
-		want                  float64
+		messages        int32
+		bytes, maxBytes int64
+		maxMessages     int
+		want            float64
 	}{
-		{5, 10, 100, 1000, 0.5},
-		{1, 10, 900, 1000, 0.9},
-		{1, 10, 2000, 1000, 2},
-		{5, 0, 5, 0, 0},
+		{5, 100, 1000, 10, 0.5},
+		{1, 900, 1000, 10, 0.9},
+		{1, 2000, 1000, 10, 2},
+		{5, 5, 0, 0, 0},
 	} {
-		got := bufferUse(&supervisorv1.Consumer{
-			Spec:   &supervisorv1.ConsumerSpec{MaxInFlight: &supervisorv1.MaxInFlight{Messages: &c.maxMessages, Bytes: &c.maxBytes}},
-			Status: &supervisorv1.Status{InFlight: c.messages, InFlightBytes: c.bytes},
+		got := bufferUse(supervisor.Snapshot{
+			Consumer: &supervisorv1.Consumer{
+				Spec:   &supervisorv1.ConsumerSpec{MaxInFlight: &supervisorv1.MaxInFlight{Bytes: &c.maxBytes}},
+				Status: &supervisorv1.Status{InFlight: c.messages, InFlightBytes: c.bytes},
+			},
+			MaxMessages: c.maxMessages,
 		})
 		if got != c.want {
 			t.Errorf("%+v: got %v", c, got)
@@ -228,12 +235,15 @@ func TestBufferUse(t *testing.T) {
 
 // BenchmarkScrape is a scrape of 10,000 busy consumers, gzipped.
 func BenchmarkScrape(b *testing.B) {
-	var all []Snapshot
+	var all []supervisor.Snapshot
 	for i := range 10000 {
 		s := busy()
 		s.Consumer.Spec.Name = fmt.Sprintf("orders-%d", i)
-		s.Durations.Bounds = []float64{1e-5, 1e-4, 1e-3, 5e-3, 0.025, 0.1, 0.25, 1, 2.5, 10, 30, 60}
-		s.Durations.Counts = []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
+		s.Durations = supervisor.Durations{Bounds: make([]time.Duration, 12), Counts: make([]uint64, 13), Sum: time.Minute}
+		for b := range s.Durations.Bounds {
+			s.Durations.Bounds[b] = time.Microsecond << (2 * b)
+			s.Durations.Counts[b] = uint64(b + i)
+		}
 		all = append(all, s)
 	}
 	c := New(Options{Log: slog.New(slog.DiscardHandler)})
