@@ -16,13 +16,16 @@ const tick = 10 * time.Millisecond
 type clock struct {
 	base   time.Time
 	ticked atomic.Int64
+	quit   chan struct{}
 
 	mu      sync.Mutex
 	pools   map[*pool]struct{}
 	ticking bool
 }
 
-func newClock() *clock { return &clock{base: time.Now(), pools: map[*pool]struct{}{}} }
+func newClock() *clock {
+	return &clock{base: time.Now(), quit: make(chan struct{}), pools: map[*pool]struct{}{}}
+}
 
 // now reads the exact time.
 func (c *clock) now() int64 { return int64(time.Since(c.base)) }
@@ -49,7 +52,12 @@ func (c *clock) run() {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	var due []*pool
-	for range t.C {
+	for {
+		select {
+		case <-t.C:
+		case <-c.quit:
+			return
+		}
 		now := c.now()
 		c.ticked.Store(now)
 		c.mu.Lock()
@@ -77,3 +85,6 @@ func (c *clock) idle(p *pool) {
 	defer c.mu.Unlock()
 	delete(c.pools, p)
 }
+
+// stop ends the ticking for good; what still runs meets no deadline any more.
+func (c *clock) stop() { close(c.quit) }

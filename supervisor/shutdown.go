@@ -45,6 +45,7 @@ func (s *Supervisor) Shutdown(ctx context.Context) ([]*pb.Receipt, error) {
 		}
 	}
 	forced := s.awaitStopped(ctx, all, began.Add(d.Hard+closeGrace))
+	s.clock.stop()
 	s.recorder.close()
 	err := s.closeLinks(ctx)
 	if forced {

@@ -10,8 +10,9 @@ import (
 type Snapshot struct {
 	Consumer  *pb.Consumer
 	Durations Durations
-	// MaxMessages bounds Consumer.status.in_flight.
+	// MaxMessages and MaxBytes bound what is in flight.
 	MaxMessages int
+	MaxBytes    int64
 }
 
 // Durations counts handler calls by how long they took. Counts are per bucket,
@@ -27,10 +28,10 @@ func (s *Supervisor) Each(f func(Snapshot)) {
 	bounds := durationBounds()
 	for _, c := range s.unsorted() {
 		c.pool.mu.Lock()
-		h, limit := c.pool.hist, c.pool.cfg.maxMessages
+		h, messages, bytes := c.pool.hist, c.pool.cfg.maxMessages, c.pool.cfg.maxBytes
 		c.pool.mu.Unlock()
 		f(Snapshot{
-			Consumer: c.snapshot(), MaxMessages: limit,
+			Consumer: c.snapshot(), MaxMessages: messages, MaxBytes: bytes,
 			Durations: Durations{Bounds: bounds[:], Counts: h.counts[:], Sum: time.Duration(h.sum)},
 		})
 	}

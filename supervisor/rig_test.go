@@ -1,0 +1,237 @@
+package supervisor_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	"github.com/seed-111f5b8e/supervisord/brokers/memory"
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
+	"github.com/seed-111f5b8e/supervisord/supervisor/handlers"
+	"github.com/seed-111f5b8e/supervisord/supervisor/spec"
+	"github.com/seed-111f5b8e/supervisord/supervisor/store"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// rig is a supervisor over the memory broker, in a bubble of virtual time.
+type rig struct {
+	t       *testing.T
+	ctx     context.Context //nolint:containedctx // the test's own
+	broker  *memory.Broker
+	path    string
+	fault   func(op string) error
+	store   *store.Store
+	s       *supervisor.Supervisor
+	handle  supervisor.HandlerFunc
+	handles map[string]supervisor.Handler
+}
+
+// inBubble runs a test in virtual time against a fresh supervisor.
+func inBubble(t *testing.T, f func(r *rig)) {
+	t.Helper()
+	inBubbleWith(t, memory.Options{CreateTargets: true}, f)
+}
+
+func inBubbleWith(t *testing.T, o memory.Options, f func(r *rig)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{t: t, ctx: t.Context(), broker: memory.NewBroker(o), path: filepath.Join(dir, "state.db")}
+		r.handles = map[string]supervisor.Handler{
+			"test": supervisor.HandlerFunc(func(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+				if r.handle == nil {
+					return supervisor.Ack()
+				}
+				return r.handle(ctx, m)
+			}),
+		}
+		r.open()
+		defer func() {
+			if r.s != nil {
+				r.close()
+			}
+		}()
+		f(r)
+	})
+}
+
+// open starts the supervisor over what the store holds.
+func (r *rig) open() {
+	r.t.Helper()
+	st, err := store.Open(r.path, store.Options{Fault: func(op string) error {
+		if r.fault != nil {
+			return r.fault(op)
+		}
+		return nil
+	}})
+	if err != nil {
+		r.t.Fatalf("open store: %v", err)
+	}
+	driver := &memory.Driver{Broker: r.broker}
+	drivers := map[string]brokers.Driver{"memory": driver}
+	daemon, faults := spec.CheckDaemon(&pb.DaemonConfig{Connections: []*pb.Connection{{
+		Name: "main", Broker: &pb.Connection_Memory{Memory: &pb.MemoryConnection{}},
+	}}}, drivers)
+	if len(faults) > 0 {
+		r.t.Fatalf("daemon config: %v", faults)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	s, err := supervisor.New(supervisor.Options{
+		Daemon: daemon, Drivers: []brokers.Driver{driver}, Store: st, Log: log,
+		Handlers: []supervisor.HandlerKind{handlers.Go(r.handles)},
+	})
+	if err != nil {
+		r.t.Fatalf("new supervisor: %v", err)
+	}
+	r.store, r.s = st, s
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(string(b))
+	return len(b), nil
+}
+
+// close shuts the supervisor down and returns the receipts.
+func (r *rig) close() []*pb.Receipt {
+	r.t.Helper()
+	receipts, err := r.s.Shutdown(r.ctx)
+	if err != nil {
+		r.t.Logf("shutdown: %v", err)
+	}
+	if err := r.store.Close(); err != nil {
+		r.t.Errorf("close store: %v", err)
+	}
+	r.s, r.store = nil, nil
+	return receipts
+}
+
+// newSpec is a consumer of queue name with the test handler.
+func newSpec(name string, change ...func(*pb.ConsumerSpec)) *pb.ConsumerSpec {
+	s := &pb.ConsumerSpec{
+		Name: name,
+		Source: &pb.Source{
+			Connection: "main", Broker: &pb.Source_Memory{Memory: &pb.MemorySource{Queue: name}},
+		},
+		Handler: &pb.Handler{
+			Timeout: durationpb.New(10 * time.Second), Kind: &pb.Handler_Go{Go: &pb.GoHandler{Name: "test"}},
+		},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+func (r *rig) apply(specs ...*pb.ConsumerSpec) *pb.ApplyResponse {
+	r.t.Helper()
+	out, err := r.tryApply(specs...)
+	if err != nil {
+		r.t.Fatalf("apply: %v", err)
+	}
+	return out
+}
+
+func (r *rig) tryApply(specs ...*pb.ConsumerSpec) (*pb.ApplyResponse, error) {
+	req := &pb.ApplyRequest{}
+	for _, s := range specs {
+		req.Items = append(req.Items, &pb.ApplyItem{Spec: s})
+	}
+	return r.s.Apply(r.ctx, "alice", req)
+}
+
+// publish puts n messages into a queue, with bodies prefix-0 to prefix-(n-1).
+func (r *rig) publish(queue, prefix string, n int) {
+	r.t.Helper()
+	ms := make([]memory.Message, n)
+	for i := range ms {
+		ms[i] = memory.Message{ID: fmt.Sprintf("%s-%d", prefix, i), Key: fmt.Appendf(nil, "k%d", i%7), Body: fmt.Appendf(nil, "%s-%d", prefix, i)}
+	}
+	_ = r.broker.Create(queue, memory.QueueOptions{}) // there already is as good
+	if err := r.broker.Publish(queue, ms...); err != nil {
+		r.t.Fatalf("publish: %v", err)
+	}
+}
+
+// do carries a verb out on one consumer.
+func (r *rig) do(v pb.Verb, name string, change ...func(*supervisor.Command)) *pb.VerbResult {
+	r.t.Helper()
+	out, err := r.try(v, name, change...)
+	if err != nil {
+		r.t.Fatalf("%v %s: %v", v, name, err)
+	}
+	return out
+}
+
+func (r *rig) try(v pb.Verb, name string, change ...func(*supervisor.Command)) (*pb.VerbResult, error) {
+	cmd := supervisor.Command{
+		Verb: v, Actor: "alice", Target: &pb.Target{Names: []string{name}}, Options: &pb.VerbOptions{Reason: "test"},
+	}
+	for _, c := range change {
+		c(&cmd)
+	}
+	out, err := r.s.Do(r.ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+func (r *rig) get(name string) *pb.Consumer {
+	r.t.Helper()
+	c, err := r.s.Get("", name)
+	if err != nil {
+		r.t.Fatalf("get %s: %v", name, err)
+	}
+	return c
+}
+
+// await waits, in virtual time, until a consumer is in a state.
+func (r *rig) await(name string, want pb.State) *pb.Consumer {
+	r.t.Helper()
+	for range 10000 {
+		c := r.get(name)
+		if c.GetStatus().GetState() == want {
+			return c
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatalf("%s did not become %v; it is %v", name, want, r.get(name).GetStatus())
+	return nil
+}
+
+// receipt waits for the receipt of an operation.
+func (r *rig) receipt(name, op string) *pb.Receipt {
+	r.t.Helper()
+	for range 10000 {
+		out, err := r.s.Receipts(&pb.ListReceiptsRequest{Name: name, Id: op})
+		if err == nil {
+			return out.GetReceipts()[0]
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatalf("no receipt %s of %s", op, name)
+	return nil
+}
+
+// until waits, in virtual time, for a condition.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for range 20000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatalf("never: %s", what)
+}
