@@ -80,7 +80,7 @@ func (a *app) warnApplied(results []*pb.ApplyResult) {
 // appliedLine is "shop/orders updated: concurrency (hot), source.nats.stream
 // (restart)".
 func appliedLine(r *pb.ApplyResult, dryRun bool) string {
-	word := ""
+	var word string
 	switch r.GetChange() {
 	case pb.ApplyChange_APPLY_CHANGE_CREATED:
 		word = "created"

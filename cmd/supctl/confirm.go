@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // confirm asks on the terminal, showing what is meant. What a selector matches
@@ -27,7 +27,7 @@ func (a *app) confirm(ctx context.Context, c *client, v *verb, targets []*pb.Tar
 			return err
 		}
 		who = names(list, func(x *pb.Consumer) string { return keyOf(x).String() })
-		targets[0].ExpectedCount = proto.Int32(int32(min(len(list), 1<<31-1)))
+		targets[0].ExpectedCount = new(int32(min(len(list), math.MaxInt32)))
 	}
 	fmt.Fprintf(a.env.stderr, "%s of %d: %s\nIt %s. Go on? [y/N] ", verbWord(v.id), len(who), listed(who), why)
 	answer := make(chan string, 1)

@@ -11,6 +11,8 @@ import (
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/proto/textform"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -130,11 +132,14 @@ func (d description) summary(now time.Time) fields {
 	var f fields
 	f.add("Name", keyOf(d.consumer).String())
 	f.add("Labels", labelsOf(s.GetLabels()))
-	f.add("Source", fmt.Sprintf("%s on connection %s", brokerOf(d.consumer), s.GetSource().GetConnection()))
+	f.add("Source", s.GetSource().GetConnection()+": "+chosen(s.GetSource(), "broker"))
 	f.add("Handler", handlerOf(s.GetHandler()))
 	f.add("Concurrency", d.concurrency())
 	f.add("Ordering", orElse(shortOrNone(s.GetOrdering()), "NONE"))
-	f.add("Dead letters", deadLetterOf(s.GetDeadLetter()))
+	f.add("Max in flight", brief(s.GetMaxInFlight()))
+	f.add("Retry", brief(s.GetRetry()))
+	f.add("Dead letters", orElse(brief(s.GetDeadLetter()), "none: a message whose attempts are used up is retried for ever"))
+	f.add("Stop", brief(s.GetStop()))
 	f.add("Generation", fmt.Sprintf("%d, etag %s", d.consumer.GetGeneration(), d.consumer.GetEtag()))
 	f.add("Created", since(d.consumer.GetCreated(), now))
 	f.add("Updated", since(d.consumer.GetUpdated(), now))
@@ -148,33 +153,35 @@ func shortOrNone(o pb.Ordering) string {
 	return textform.ShortEnum(o)
 }
 
-// handlerOf is "http http://billing.internal/orders, timeout 10s".
+// handlerOf is "http, url http://billing.internal/orders; timeout 10s".
 func handlerOf(h *pb.Handler) string {
-	var s string
-	switch k := h.GetKind().(type) {
-	case *pb.Handler_Http:
-		s = "http " + k.Http.GetUrl()
-	case *pb.Handler_Log:
-		s = "log"
-	case *pb.Handler_Go:
-		s = "go " + k.Go.GetName()
-	default:
-		s = "unknown to this supctl"
-	}
+	s := chosen(h, "kind")
 	if t := h.GetTimeout(); t != nil {
-		s += ", timeout " + t.AsDuration().String()
+		s += "; timeout " + t.AsDuration().String()
 	}
 	return s
 }
 
-func deadLetterOf(d *pb.DeadLetter) string {
-	switch t := d.GetTarget().(type) {
-	case *pb.DeadLetter_Subject:
-		return "subject " + t.Subject
-	case *pb.DeadLetter_Topic:
-		return "topic " + t.Topic
+// chosen is the member of a oneof that is set, with its fields.
+func chosen(m proto.Message, oneof protoreflect.Name) string {
+	r := m.ProtoReflect()
+	f := r.WhichOneof(r.Descriptor().Oneofs().ByName(oneof))
+	if f == nil {
+		return "of a kind that this supctl does not know"
 	}
-	return "none: a message whose attempts are used up is retried for ever"
+	return strings.TrimSuffix(f.TextName()+", "+brief(r.Get(f).Message().Interface()), ", ")
+}
+
+// brief is the fields of a message that are set: "subject orders.dead".
+func brief(m proto.Message) string {
+	r := m.ProtoReflect()
+	var parts []string
+	for i := range r.Descriptor().Fields().Len() {
+		if f := r.Descriptor().Fields().Get(i); r.Has(f) {
+			parts = append(parts, f.TextName()+" "+textform.FormatValue(f, r.Get(f)))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // concurrency tells slots in force and what they come from.
@@ -217,7 +224,9 @@ func (d description) status(now time.Time) fields {
 	s := d.consumer.GetStatus()
 	var f fields
 	f.add("State", joinReason(fmt.Sprintf("%s since %s", textform.ShortEnum(s.GetState()), since(s.GetSince(), now)), s.GetReason()))
-	f.add("Now", stateNote(d.consumer, now))
+	if movingState(s.GetState()) {
+		f.add("Now", stateNote(d.consumer, now))
+	}
 	f.add("In flight", fmt.Sprintf("%d (%s), %d in a handler, oldest %s", s.GetInFlight(), textform.FormatSize(s.GetInFlightBytes()), s.GetRunning(), oldestOf(s)))
 	f.add("Lag", lagOf(s.GetLag(), now))
 	f.add("Rate", rateOf(s.GetRate()))
@@ -232,7 +241,10 @@ func (d description) conditions(now time.Time) fields {
 		if x.GetStatus() {
 			value = "yes"
 		}
-		f.add(textform.ShortEnum(x.GetType()), joinReason(fmt.Sprintf("%s since %s", value, since(x.GetSince(), now)), x.GetReason()))
+		if x.GetSince() != nil {
+			value += " since " + since(x.GetSince(), now)
+		}
+		f.add(textform.ShortEnum(x.GetType()), joinReason(value, x.GetReason()))
 	}
 	return f
 }

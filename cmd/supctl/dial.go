@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -91,7 +90,7 @@ func (c *client) dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 func (c *client) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	call, cancel := context.WithTimeoutCause(ctx, callTimeout, errTimeout{callTimeout})
+	call, cancel := context.WithTimeoutCause(ctx, callTimeout, timeoutError{callTimeout})
 	defer cancel()
 	return c.explain(call, method, invoke(call, method, req, reply, cc, opts...))
 }
@@ -135,7 +134,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, failf(exitUsage, "--tls-ca: %s", fmt.Sprintf("%s holds no PEM certificate", file))
+		return nil, failf(exitUsage, "--tls-ca: %s holds no PEM certificate", file)
 	}
 	return pool, nil
 }

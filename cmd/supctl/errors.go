@@ -100,8 +100,8 @@ func itemError(e *pb.ItemError) error {
 
 // asItem is the reverse, for a call about one name among several calls.
 func asItem(err error) *pb.ItemError {
-	var e *apiError
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*apiError](err)
+	if !ok {
 		return &pb.ItemError{Code: int32(codes.Unknown), Message: err.Error()}
 	}
 	return &pb.ItemError{Code: int32(e.code), Reason: e.reason, Message: e.Error(), Metadata: e.metadata}
@@ -155,8 +155,8 @@ func unknownFate(method string) string {
 
 // noAnswer is for a call that a connected daemon did not answer in time.
 func noAnswer(ctx context.Context, at endpoint.Endpoint, fate string) error {
-	var t errTimeout
-	if !errors.As(context.Cause(ctx), &t) {
+	t, ok := errors.AsType[timeoutError](context.Cause(ctx))
+	if !ok {
 		return failf(exitTimeout, "supervisord at %s gave up before it had an answer%s", at, fate)
 	}
 	return failf(exitTimeout, "no answer from supervisord at %s within %s%s", at, t.after, fate)
@@ -208,11 +208,10 @@ func bare(message string) string {
 
 // reasonOf is the last words of a dial error, without the address again.
 func reasonOf(err error) string {
-	var no syscall.Errno
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return "no socket is there"
-	case errors.As(err, &no):
+	}
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
 		return no.Error()
 	}
 	return err.Error()

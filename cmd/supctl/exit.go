@@ -86,17 +86,28 @@ func (f *failure) Unwrap() error { return f.err }
 
 // exitOf maps an error to the exit status of the process.
 func exitOf(err error) exit {
-	var f *failure
-	var api *apiError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.As(err, &f):
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
 		return f.exit
-	case errors.As(err, &api):
-		return api.exit()
+	}
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e.exit()
 	}
 	return exitGeneral
+}
+
+// told tells whether the user knows about err already.
+func told(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	return ok && f.err == nil
+}
+
+// timedOut tells whether --timeout ended what err is about.
+func timedOut(err error) bool {
+	_, ok := errors.AsType[timeoutError](err)
+	return ok
 }
 
 // exitOfAll is the status for several consumers at once: that of their errors

@@ -65,8 +65,8 @@ func (a *app) readSpecs(paths []string) (*specs, error) {
 			file = "<stdin>"
 		}
 		docs, err := textform.Decode(file, data, func() proto.Message { return new(pb.ConsumerSpec) })
-		var found textform.Faults
-		if err != nil && !errors.As(err, &found) {
+		found, ok := errors.AsType[textform.Faults](err)
+		if err != nil && !ok {
 			return nil, err
 		}
 		faults = append(faults, found...)
@@ -164,7 +164,7 @@ func folder(dir string) ([]string, error) {
 }
 
 func (a *app) readFile(file string) ([]byte, error) {
-	var in io.Reader = a.env.stdin
+	in := a.env.stdin
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
@@ -185,8 +185,7 @@ func (a *app) readFile(file string) ([]byte, error) {
 
 // plainPathError leaves out the path, which the message has already.
 func plainPathError(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err
@@ -257,8 +256,8 @@ func chunks(items []*pb.ApplyItem) [][]*pb.ApplyItem {
 // place turns the faults of a request into faults of the files. first is the
 // number of the request's first item among all.
 func (s *specs) place(err error, first int) error {
-	var e *apiError
-	if !errors.As(err, &e) || len(e.fields) == 0 {
+	e, ok := errors.AsType[*apiError](err)
+	if !ok || len(e.fields) == 0 {
 		return err
 	}
 	var faults textform.Faults

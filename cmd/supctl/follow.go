@@ -71,8 +71,8 @@ func (f *follower) run(ctx context.Context, out chan<- update) error {
 
 // next decides how to go on after err, and changes req to that.
 func (f *follower) next(req *pb.WatchRequest, err error) (update, error) {
-	var e *apiError
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*apiError](err)
+	if !ok {
 		return update{}, err
 	}
 	switch {
@@ -151,7 +151,7 @@ func (f *follower) each(ctx context.Context, tick time.Duration, call func(*upda
 	defer func() {
 		cancel(errors.New("no longer followed"))
 		if running {
-			<-ended
+			_ = <-ended
 		}
 	}()
 	var ticks <-chan time.Time

@@ -100,8 +100,7 @@ func holdsNote(holds []*pb.Hold, now time.Time) string {
 // longest picks the hold that decides when processing goes on.
 func longest(holds []*pb.Hold) *pb.Hold {
 	return slices.MaxFunc(holds, func(a, b *pb.Hold) int {
-		switch {
-		case a.GetUntil() == nil || b.GetUntil() == nil:
+		if a.GetUntil() == nil || b.GetUntil() == nil {
 			return cmp.Compare(open(a), open(b))
 		}
 		return a.GetUntil().AsTime().Compare(b.GetUntil().AsTime())
@@ -116,17 +115,20 @@ func open(h *pb.Hold) int {
 	return 0
 }
 
-// holdText is "until 15:30 (42m) alice: ERP down", with the hold's name when
-// it is not the operators' own.
+// holdText is "until 15:30 (42m) alice: ERP down", or "held by alice" without
+// an end; with the hold's name when it is not the operators' own.
 func holdText(h *pb.Hold, now time.Time) string {
 	var words []string
 	if h.GetName() != "operator" {
 		words = append(words, h.GetName())
 	}
-	if h.GetUntil() != nil {
+	switch {
+	case h.GetUntil() != nil:
 		words = append(words, "until "+clock(h.GetUntil().AsTime(), now))
-	} else if len(words) == 0 {
+	case len(words) == 0:
 		words = append(words, "held by")
+	default:
+		words = append(words, "by")
 	}
 	words = append(words, h.GetActor())
 	return joinReason(strings.Join(words, " "), h.GetReason())
@@ -169,6 +171,15 @@ func conditionNote(x *pb.Condition, s *pb.Status) string {
 func notRunning(s pb.State) bool {
 	switch s {
 	case pb.State_STATE_STOPPED, pb.State_STATE_FAILED, pb.State_STATE_BACKOFF, pb.State_STATE_STARTING:
+		return true
+	}
+	return false
+}
+
+// movingState: the consumer is on its way to another state.
+func movingState(s pb.State) bool {
+	switch s {
+	case pb.State_STATE_PAUSING, pb.State_STATE_DRAINING, pb.State_STATE_STOPPING, pb.State_STATE_BACKOFF:
 		return true
 	}
 	return false

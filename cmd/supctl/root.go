@@ -28,8 +28,7 @@ func run(ctx context.Context, args []string, env *environment) error {
 	root.SetOut(env.stdout)
 	root.SetErr(env.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	var f *failure
-	if err != nil && !a.started && !errors.As(err, &f) {
+	if _, ok := errors.AsType[*failure](err); err != nil && !a.started && !ok {
 		return failf(exitUsage, "%w\nRun '%s --help' for usage.", err, cmd.CommandPath())
 	}
 	return err
@@ -38,8 +37,7 @@ func run(ctx context.Context, args []string, env *environment) error {
 // report tells the user about err and gives the exit status that says it to
 // scripts.
 func report(env *environment, err error) exit {
-	var f *failure
-	if err != nil && (!errors.As(err, &f) || f.err != nil) {
+	if err != nil && !told(err) {
 		complain(env.stderr, err)
 	}
 	return exitOf(err)
@@ -129,14 +127,14 @@ func (a *app) local(f func(ctx context.Context, args []string) error) func(*cobr
 		ctx := cmd.Context()
 		if d := a.flags.timeout; d > 0 {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, d, errTimeout{d})
+			ctx, cancel = context.WithTimeoutCause(ctx, d, timeoutError{d})
 			defer cancel()
 		}
 		return f(ctx, args)
 	}
 }
 
-// errTimeout is the cause of a context that --timeout ended.
-type errTimeout struct{ after time.Duration }
+// timeoutError is the cause of a context that --timeout ended.
+type timeoutError struct{ after time.Duration }
 
-func (e errTimeout) Error() string { return fmt.Sprintf("--timeout %s ended", e.after) }
+func (e timeoutError) Error() string { return fmt.Sprintf("--timeout %s ended", e.after) }

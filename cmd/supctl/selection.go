@@ -116,7 +116,7 @@ func (a *app) targets(s *selection, expect int32) ([]*pb.Target, error) {
 		}
 		t := &pb.Target{Namespace: ns, Selector: s.selector, All: s.all}
 		if expect >= 0 {
-			t.ExpectedCount = proto.Int32(expect)
+			t.ExpectedCount = new(expect)
 		}
 		return []*pb.Target{t}, nil
 	}
@@ -216,8 +216,7 @@ func (a *app) together(errs []error, of int) error {
 		return errors.Join(errs...)
 	}
 	for _, err := range errs {
-		var f *failure
-		if err != nil && (!errors.As(err, &f) || f.err != nil) {
+		if err != nil && !told(err) {
 			complain(a.env.stderr, err)
 		}
 	}

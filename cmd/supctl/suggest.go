@@ -15,8 +15,8 @@ const lookupTimeout = 500 * time.Millisecond
 
 // suggest adds the nearest name there is to an error about an unknown one.
 func (c *client) suggest(ctx context.Context, k key, err error) error {
-	var e *apiError
-	if !errors.As(err, &e) || e.code != codes.NotFound {
+	e, ok := errors.AsType[*apiError](err)
+	if !ok || e.code != codes.NotFound {
 		return err
 	}
 	known, lookupErr := c.known(ctx, k.namespace)

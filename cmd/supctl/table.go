@@ -100,14 +100,14 @@ func writeRow(w io.Writer, row []cell, widths []int, color bool) {
 // printable makes a string safe for a terminal: it stays in its line and
 // cannot move the cursor, whatever a broker or a producer put into it.
 func printable(s string) string {
-	odd := func(r rune) bool { return r != '\n' && (!unicode.IsPrint(r) || r == utf8.RuneError) }
-	if strings.IndexFunc(s, odd) < 0 {
+	odd := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	if utf8.ValidString(s) && strings.IndexFunc(s, odd) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for i, r := range s {
 		switch {
-		case r == utf8.RuneError && s[i] != 0xEF:
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case odd(r):
 			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))

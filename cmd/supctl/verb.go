@@ -166,14 +166,13 @@ func (a *app) await(ctx context.Context, c *client, v *verb, results []*pb.VerbR
 
 // goesOn says that the end of a wait is not the end of what is waited for.
 func goesOn(err error, what string, left []string) error {
-	var t errTimeout
 	of := strings.Join(left[:min(3, len(left))], ", ")
 	if n := len(left) - 3; n > 0 {
 		of += fmt.Sprintf(" and %d more", n)
 	}
 	next := fmt.Sprintf("the %s of %s goes on: follow it with 'supctl watch %s'", what, of, strings.Join(left[:min(3, len(left))], " "))
 	switch {
-	case errors.As(err, &t):
+	case timedOut(err):
 		return failf(exitTimeout, "%w, %s", err, next)
 	case errors.Is(err, context.Canceled):
 		return failf(exitInterrupted, "interrupted, %s", next)

@@ -212,8 +212,7 @@ func waitStep(ctx context.Context, c *client, cond *condition, items map[key]*wa
 func pollFigures(ctx context.Context, c *client, cond *condition, items map[key]*waited) error {
 	for _, k := range unmet(items) {
 		x, err := c.get(ctx, k)
-		var e *apiError
-		if errors.As(err, &e) && e.exit() == exitUnreachable {
+		if exitOf(err) == exitUnreachable {
 			return nil // The watch tells, and tries again.
 		}
 		if err != nil {
@@ -248,13 +247,12 @@ func latest(list []*pb.Consumer, items map[key]*waited) []*pb.Consumer {
 
 // waitEnded says what was still missing when the wait ended early.
 func waitEnded(err error, cond *condition, items map[key]*waited) error {
-	var t errTimeout
 	var missing []string
 	for _, k := range unmet(items) {
 		missing = append(missing, fmt.Sprintf("%s is %s", k.name, textform.ShortEnum(items[k].now.GetStatus().GetState())))
 	}
 	switch {
-	case errors.As(err, &t):
+	case timedOut(err):
 		return failf(exitTimeout, "%w before %s was met: %s", err, cond.text, listed(missing))
 	case errors.Is(err, context.Canceled):
 		return failf(exitInterrupted, "interrupted before %s was met: %s", cond.text, listed(missing))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -178,10 +177,9 @@ func (w *waiter) receipts(ctx context.Context) error {
 			continue
 		}
 		r, err := w.client.consumers.ListReceipts(ctx, &pb.ListReceiptsRequest{Namespace: p.key.namespace, Name: p.key.name, Id: op})
-		var e *apiError
 		switch {
-		case errors.As(err, &e) && e.exit() == exitNotFound:
-		case errors.As(err, &e) && e.exit() == exitUnreachable:
+		case exitOf(err) == exitNotFound:
+		case exitOf(err) == exitUnreachable:
 			return nil // The stream breaks too, and comes back here.
 		case err != nil:
 			return err
@@ -213,7 +211,7 @@ func (w *waiter) figures(ctx context.Context) error {
 	for _, p := range w.progress.shown(w.left()) {
 		r, err := w.client.consumers.Get(ctx, &pb.GetRequest{Namespace: p.key.namespace, Name: p.key.name})
 		if err != nil {
-			return nil //nolint:nilerr // Progress is a courtesy; the stream tells what is wrong.
+			return nil // Progress is a courtesy; the stream tells what is wrong.
 		}
 		if c := r.GetConsumer(); p.consumer == nil || c.GetStatus().GetState() == p.consumer.GetStatus().GetState() {
 			p.consumer = c

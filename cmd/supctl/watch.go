@@ -62,10 +62,9 @@ func (a *app) watchRequest(s *selection, args []string) (*pb.WatchRequest, error
 // watchEnded makes the end by Ctrl-C or --timeout, which for a watch is the
 // normal one, what scripts expect.
 func (a *app) watchEnded(err error) error {
-	var t errTimeout
 	switch {
-	case errors.As(err, &t):
-		return failf(exitTimeout, "%w", err)
+	case timedOut(err):
+		return &failure{exit: exitTimeout, err: err}
 	case errors.Is(err, context.Canceled):
 		return &failure{exit: exitInterrupted}
 	}

@@ -61,14 +61,11 @@ func accepted(v pb.Verb) string {
 func receiptLine(name string, r *pb.Receipt) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", name, receiptVerb(r))
-	if d := r.GetDuration(); d != nil {
-		fmt.Fprintf(&b, " in %s", seconds(d.AsDuration()))
-	}
-	fmt.Fprintf(&b, ", %s", textform.ShortEnum(r.GetState()))
 	if r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_INTERRUPTED {
 		b.WriteString(": the daemon died meanwhile, what became of the work is not known")
 		return printable(b.String())
 	}
+	fmt.Fprintf(&b, " in %s, %s", seconds(r.GetDuration().AsDuration()), textform.ShortEnum(r.GetState()))
 	fmt.Fprintf(&b, ": %s", strings.Join(tally(r), ", "))
 	return printable(b.String())
 }
@@ -76,9 +73,9 @@ func receiptLine(name string, r *pb.Receipt) string {
 func receiptVerb(r *pb.Receipt) string {
 	switch {
 	case r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN:
-		return verbWord(r.GetVerb()) + " was overtaken by another verb"
+		return verbWord(r.GetVerb()) + " overtaken by another verb"
 	case r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_INTERRUPTED:
-		return verbWord(r.GetVerb()) + " was interrupted"
+		return verbWord(r.GetVerb()) + " interrupted"
 	case forced(r) && r.GetVerb() != pb.Verb_VERB_KILL:
 		return done(r.GetVerb()) + " by force"
 	}
@@ -140,23 +137,13 @@ func forced(r *pb.Receipt) bool {
 func receiptFailure(name string, r *pb.Receipt) error {
 	switch {
 	case r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_INTERRUPTED:
-		return failf(exitGeneral, "%s: the daemon died while it %s: look with 'supctl get %s'", name, progressive(r.GetVerb()), name)
+		return failf(exitGeneral, "%s: the daemon died during the %s: look with 'supctl get %s'", name, verbWord(r.GetVerb()), name)
 	case r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN:
 		return failf(exitConflict, "%s: another verb overtook the %s: see 'supctl events %s'", name, verbWord(r.GetVerb()), name)
 	case forced(r) && r.GetVerb() != pb.Verb_VERB_KILL:
 		return failf(exitForced, "%s: the %s ended by force", name, verbWord(r.GetVerb()))
 	}
 	return nil
-}
-
-func progressive(v pb.Verb) string {
-	switch v {
-	case pb.Verb_VERB_STOP:
-		return "was stopping it"
-	case pb.Verb_VERB_PAUSE:
-		return "was pausing it"
-	}
-	return "was about to " + verbWord(v) + " it"
 }
 
 // seconds is a duration to a tenth of a second, in people's form above ten.
