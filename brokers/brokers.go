@@ -140,7 +140,9 @@ type Subscription interface {
 	// taken and not yet returned from Receive. The broker sees them unhandled.
 	// Deliveries that are still with the caller stay settleable, and membership
 	// is kept where the broker has one. It confirms all that was settled
-	// before. Held twice it gives back what is new.
+	// before. Held twice it gives back what is new. It takes unstarted over
+	// whatever it returns: after an error they are Close's to give back, but
+	// not the caller's to name again.
 	Hold(ctx context.Context, unstarted []*Delivery) (Report, error)
 
 	// Flow opens a held intake again and fetches at once. Where a give-back

@@ -194,11 +194,11 @@ func (c *consumer) giveBack(ep *epoch, more []*brokers.Delivery) {
 			ds = append(ds, it.d)
 		}
 		rep, err := ep.sub.Hold(ctx, append(ds, more...))
-		if err == nil {
-			c.pool.gaveBack(items, rep, len(more))
-			return func(bool) {}
-		}
+		c.pool.gaveBack(items, rep, len(more))
 		return func(bool) {
+			if err == nil {
+				return
+			}
 			// A broker that does not confirm a give-back in time is lost, and the
 			// epoch with it; the verb goes on without.
 			if c.ep == ep {

@@ -58,6 +58,12 @@ func inBubbleWith(t *testing.T, o memory.Options, f func(r *rig)) {
 			}
 		}()
 		f(r)
+		if r.s != nil {
+			r.close()
+		}
+		if err := r.broker.Misuse(); err != nil {
+			t.Errorf("the broker's contract was broken: %v", err)
+		}
 	})
 }
 
