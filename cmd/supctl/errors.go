@@ -58,12 +58,8 @@ func (e *apiError) next() string {
 		if allowed := e.metadata["allowed"]; allowed != "" && !strings.Contains(e.message, allowed) {
 			return fmt.Sprintf("in %s these are possible: %s", e.metadata["state"], allowed)
 		}
-	case pb.ErrorReason_ERROR_REASON_ETAG_MISMATCH:
-		return "look at it with 'supctl get' and repeat with the new etag"
 	case pb.ErrorReason_ERROR_REASON_COUNT_MISMATCH:
 		return "look with 'supctl list' and the same selector, then correct --expect-count"
-	case pb.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED:
-		return "take another --request-id for another request"
 	case pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN:
 		return "repeat it when the daemon is back"
 	case pb.ErrorReason_ERROR_REASON_REVISION_COMPACTED:

@@ -22,8 +22,8 @@ func newInFlight(a *app) *cobra.Command {
 		Use:   "inflight NAME [cancel ID...]",
 		Short: "List the messages taken and not settled, oldest first; cancel one",
 		Long: `inflight lists what a consumer has taken and not settled. "inflight NAME cancel
-ID" cancels the handler's context of that one message: it counts as an attempt
-that failed. One that has not started is given back to the broker.`,
+ID" cancels the handler's context of that one message: no attempt is counted,
+and it is tried again later.`,
 		Example: `  supctl inflight orders --older-than 30s
   supctl inflight orders cancel ORDERS:4711`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -110,7 +110,7 @@ func (a *app) cancelInFlight(ctx context.Context, c *client, k key, ids []string
 		names: names(done, func(d canceled) string { return d.ID }),
 		lines: func(w io.Writer) {
 			for _, d := range done {
-				what := "had not started: it is given back to the broker"
+				what := "is in no handler: nothing was to cancel"
 				if d.WasRunning {
 					what = "its handler is cancelled"
 				}

@@ -136,16 +136,9 @@ type waited struct {
 
 func (a *app) waitFor(ctx context.Context, c *client, cond *condition, list []*pb.Consumer) error {
 	items := map[key]*waited{}
-	req := &pb.WatchRequest{Namespace: list[0].GetSpec().GetNamespace()}
+	req := watchOf(list, keyOf)
 	for _, x := range list {
 		items[keyOf(x)] = &waited{first: x, now: x}
-		req.Names = append(req.Names, x.GetSpec().GetName())
-		if x.GetSpec().GetNamespace() != req.GetNamespace() {
-			req.Namespace = everywhere
-		}
-	}
-	if req.GetNamespace() == everywhere {
-		req.Names = nil
 	}
 	for _, w := range items {
 		if err := cond.judge(w); err != nil {

@@ -27,8 +27,6 @@ type waiter struct {
 	verb     pb.Verb
 	items    []*pending
 	progress *progress
-	// snapshot: what comes now is what is, not what changed.
-	snapshot bool
 }
 
 // progressTick is how often figures are asked for and lines are drawn again.
@@ -68,18 +66,22 @@ func (w *waiter) run(ctx context.Context) error {
 	})
 }
 
-// request watches from before the first change that is waited for.
+// request begins with what is, so that nothing depends on what happened between
+// the reply and the watch.
 func (w *waiter) request() *pb.WatchRequest {
-	r := &pb.WatchRequest{Namespace: w.items[0].key.namespace, SinceRevision: w.items[0].result.GetRevision()}
-	for _, p := range w.items {
-		r.SinceRevision = min(r.SinceRevision, p.result.GetRevision())
-		r.Names = append(r.Names, p.key.name)
-		if p.key.namespace != r.Namespace {
-			r.Namespace = everywhere
+	return watchOf(w.items, func(p *pending) key { return p.key })
+}
+
+// watchOf watches consumers by name, or everything when they are of several
+// namespaces.
+func watchOf[T any](of []T, keyOf func(T) key) *pb.WatchRequest {
+	r := &pb.WatchRequest{Namespace: keyOf(of[0]).namespace}
+	for _, x := range of {
+		k := keyOf(x)
+		if k.namespace != r.GetNamespace() {
+			return &pb.WatchRequest{Namespace: everywhere}
 		}
-	}
-	if r.Namespace == everywhere {
-		r.Names = nil
+		r.Names = append(r.Names, k.name)
 	}
 	return r
 }
@@ -106,10 +108,9 @@ func (w *waiter) take(ctx context.Context, u *update) error {
 	if u == nil {
 		return w.figures(ctx)
 	}
-	w.snapshot = (w.snapshot || u.resynced) && u.event.GetSynced() == nil
 	switch e := u.event.GetEvent().(type) {
 	case *pb.WatchResponse_Consumer:
-		if p := w.find(keyOf(e.Consumer)); p != nil && (w.snapshot || u.event.GetRevision() >= p.result.GetRevision()) {
+		if p := w.find(keyOf(e.Consumer)); p != nil {
 			w.see(p, e.Consumer)
 		}
 	case *pb.WatchResponse_Receipt:
@@ -169,39 +170,32 @@ func (w *waiter) restarted(p *pending) bool {
 	return false
 }
 
-// receipts asks for those that came while the stream was away.
+// receipts asks for those of operations that are not under way any more, all
+// consumers having been seen.
 func (w *waiter) receipts(ctx context.Context) error {
 	for _, p := range w.left() {
 		op := p.result.GetOperation()
-		if op == "" || p.result.GetReceipt() != nil {
+		switch {
+		case p.consumer == nil:
+			p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+			continue
+		case op == "" || p.result.GetReceipt() != nil || p.consumer.GetDesired().GetOperation().GetId() == op:
 			continue
 		}
 		r, err := w.client.consumers.ListReceipts(ctx, &pb.ListReceiptsRequest{Namespace: p.key.namespace, Name: p.key.name, Id: op})
 		switch {
-		case exitOf(err) == exitNotFound:
 		case exitOf(err) == exitUnreachable:
 			return nil // The stream breaks too, and comes back here.
-		case err != nil:
-			return err
-		case len(r.GetReceipts()) > 0:
+		case err == nil && len(r.GetReceipts()) > 0:
 			p.result.Receipt = r.GetReceipts()[0]
 			w.settle(p)
-			continue
+		case err == nil || exitOf(err) == exitNotFound:
+			p.ended, p.err = true, failf(exitGeneral, "%s: no receipt is left of the %s: see 'supctl events %s'", p.key.name, verbWord(w.verb), p.key.name)
+		default:
+			return err
 		}
-		w.forgotten(p)
 	}
 	return nil
-}
-
-// forgotten ends the wait for an operation that the daemon no longer knows: no
-// receipt, not under way, or the consumer itself is gone.
-func (w *waiter) forgotten(p *pending) {
-	switch {
-	case p.consumer == nil:
-		p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
-	case p.consumer.GetDesired().GetOperation().GetId() != p.result.GetOperation():
-		p.ended, p.err = true, failf(exitGeneral, "%s: no receipt is left of the %s: see 'supctl events %s'", p.key.name, verbWord(w.verb), p.key.name)
-	}
 }
 
 // figures reads anew what is shown as progress.

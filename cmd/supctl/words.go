@@ -106,6 +106,9 @@ func tally(r *pb.Receipt) []string {
 	} else if r.GetSoftFired() {
 		parts = append(parts, "soft limit fired")
 	}
+	if r.GetBacklogTimedOut() {
+		parts = append(parts, "the mark was not reached in time")
+	}
 	if r.GetRelease() == pb.Release_RELEASE_PENDING {
 		parts = append(parts, "release pending")
 	}
@@ -140,6 +143,8 @@ func receiptFailure(name string, r *pb.Receipt) error {
 		return failf(exitGeneral, "%s: the daemon died during the %s: look with 'supctl get %s'", name, verbWord(r.GetVerb()), name)
 	case r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN:
 		return failf(exitConflict, "%s: another verb overtook the %s: see 'supctl events %s'", name, verbWord(r.GetVerb()), name)
+	case r.GetBacklogTimedOut() && !forced(r):
+		return failf(exitState, "%s: the backlog was not consumed within --backlog-timeout; the %s went on with what was taken", name, verbWord(r.GetVerb()))
 	case forced(r) && r.GetVerb() != pb.Verb_VERB_KILL:
 		return failf(exitForced, "%s: the %s ended by force", name, verbWord(r.GetVerb()))
 	}
