@@ -71,7 +71,7 @@ func (c *Console) Serve(ctx context.Context, l net.Listener, log *slog.Logger) e
 	go func() { failed <- srv.Serve(netutil.LimitListener(l, maxConnections)) }()
 	select {
 	case err := <-failed:
-		return fmt.Errorf("console: %w", err)
+		return fmt.Errorf("serve the console: %w", err)
 	case <-ctx.Done():
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -79,7 +79,9 @@ func (c *Console) Serve(ctx context.Context, l net.Listener, log *slog.Logger) e
 	if srv.Shutdown(ending) != nil {
 		srv.Close() //nolint:errcheck // the listener is closed already
 	}
-	<-failed
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the console: %w", err)
+	}
 	return nil
 }
 

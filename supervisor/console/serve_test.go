@@ -32,12 +32,12 @@ func TestListen(t *testing.T) {
 			t.Errorf("%s, remote %t: got %v, want %v", c.addr, c.remote, err, c.want)
 		}
 		if l != nil {
-			l.Close()
+			_ = l.Close()
 		}
 	}
 	for _, bad := range []string{"", "9600", "127.0.0.1:x", "127.0.0.1:99999"} {
 		if l, err := Listen(bad, true); err == nil {
-			l.Close()
+			_ = l.Close()
 			t.Errorf("%q was accepted", bad)
 		}
 	}
@@ -93,7 +93,7 @@ func TestServe(t *testing.T) {
 		t.Error(err)
 	}
 	if conn, err := net.Dial("tcp", addr); err == nil {
-		conn.Close()
+		_ = conn.Close()
 		t.Error("still listening")
 	}
 }
@@ -105,7 +105,7 @@ func TestServeEndsInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := conn.Write([]byte("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n")); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestServeTellsWhyItEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close()
+	_ = l.Close()
 	log := slog.New(slog.DiscardHandler)
 	if err := New(Options{Log: log}).Serve(t.Context(), l, log); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v", err)

@@ -45,9 +45,9 @@ func (v verdict) outcome() supervisor.Outcome {
 		return supervisor.Retry(v.err)
 	case deadLetter:
 		return supervisor.DeadLetter(v.err)
-	default:
-		return supervisor.Ack()
+	case ack:
 	}
+	return supervisor.Ack()
 }
 
 // statusVerdict reads an answer's status that is not 2xx.

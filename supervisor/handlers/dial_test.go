@@ -61,7 +61,7 @@ func TestHTTPConnectionRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close()
+	_ = l.Close()
 	got := newHTTP(t, httpSpec("http://"+l.Addr().String(), nil), nil).post(t.Context(), message())
 	if got.action != retryLater || !strings.Contains(got.err.Error(), "connection refused") {
 		t.Errorf("got %+v", got)

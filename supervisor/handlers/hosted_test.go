@@ -69,13 +69,12 @@ func end(t *testing.T, host *supervisor.Supervisor, verb supervisorv1.Verb) *sup
 	}
 	var receipt *supervisorv1.Receipt
 	found := errors.New("found")
-	err = host.Watch(t.Context(), &supervisorv1.WatchRequest{}, func(*supervisorv1.WatchResponse) error {
-		r, err := host.Receipts(&supervisorv1.ListReceiptsRequest{Name: "orders", Id: results[0].GetOperation()})
-		if err != nil || len(r.GetReceipts()) == 0 {
-			return nil // not yet
+	since := &supervisorv1.WatchRequest{SinceRevision: results[0].GetRevision()}
+	err = host.Watch(t.Context(), since, func(w *supervisorv1.WatchResponse) error {
+		if receipt = w.GetReceipt(); receipt.GetId() == results[0].GetOperation() {
+			return found
 		}
-		receipt = r.GetReceipts()[0]
-		return found
+		return nil
 	})
 	if !errors.Is(err, found) {
 		t.Fatal(err)

@@ -57,7 +57,10 @@ func (httpKind) Kind() string { return "http" }
 
 func (k httpKind) Check(s *supervisorv1.ConsumerSpec) []brokers.Fault {
 	spec := s.GetHandler().GetHttp()
-	faults := k.checkURL(spec.GetUrl())
+	var faults []brokers.Fault
+	if why := k.refusedURL(spec.GetUrl()); why != "" {
+		faults = append(faults, brokers.Faultf("handler.http.url", "%s", why))
+	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetHeaders())) {
 		if why := refusedHeader(name, spec.GetHeaders()[name]); why != "" {
 			faults = append(faults, brokers.Faultf(headerPath(name), "%s", why))
@@ -66,37 +69,36 @@ func (k httpKind) Check(s *supervisorv1.ConsumerSpec) []brokers.Fault {
 	return faults
 }
 
-// checkURL never repeats the URL: it may hold a secret.
-func (k httpKind) checkURL(raw string) []brokers.Fault {
-	const path = "handler.http.url"
-	fault := func(format string, args ...any) []brokers.Fault {
-		return []brokers.Fault{brokers.Faultf(path, format, args...)}
-	}
-	if raw == "" {
-		return fault("missing; write the endpoint's URL, such as http://billing.internal/orders")
-	}
+// refusedURL says why a URL is not called, or "". It never repeats the URL,
+// which may hold a secret.
+func (k httpKind) refusedURL(raw string) string {
 	u, err := url.Parse(raw)
 	switch {
-	case err != nil:
-		return fault("not a URL; write one such as http://billing.internal/orders")
+	case raw == "":
+		return "missing; write the endpoint's URL, such as http://billing.internal/orders"
+	case err != nil || u.Hostname() == "":
+		return "not a URL with a host; write one such as http://billing.internal/orders"
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fault("the scheme must be http or https")
-	case u.Hostname() == "":
-		return fault("has no host; write one such as http://billing.internal/orders")
+		return "the scheme must be http or https"
 	case u.Port() != "" && !isPort(u.Port()):
-		return fault("the port must be between 1 and 65535")
+		return "the port must be between 1 and 65535"
 	case u.User != nil:
-		return fault("holds a user or a password; put them into the header Authorization as env:NAME or file:PATH")
+		return "holds a user or a password; put them into the header Authorization as env:NAME or file:PATH"
 	case u.Fragment != "":
-		return fault("has a fragment (#), which is never sent; leave it out")
-	case len(k.allowed) > 0 && !slices.Contains(k.allowed, normalHost(u.Hostname())):
-		return fault("host %q is not among the daemon's handlers.http.allowed_hosts (%s)",
-			u.Hostname(), strings.Join(k.allowed, ", "))
+		return "has a fragment (#), which is never sent; leave it out"
 	}
-	if why := refusedLiteral(u.Hostname()); why != "" {
-		return fault("%s is refused: %s", u.Hostname(), why)
+	return k.refusedHost(u.Hostname())
+}
+
+func (k httpKind) refusedHost(host string) string {
+	if len(k.allowed) > 0 && !slices.Contains(k.allowed, normalHost(host)) {
+		return fmt.Sprintf("host %q is not among the daemon's handlers.http.allowed_hosts (%s)",
+			host, strings.Join(k.allowed, ", "))
 	}
-	return nil
+	if why := refusedLiteral(host); why != "" {
+		return host + " is refused: it " + why
+	}
+	return ""
 }
 
 func isPort(s string) bool {
@@ -104,26 +106,15 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// reservedHeaders are set by the HTTP client or belong to one message.
-var reservedHeaders = map[string]string{
-	"Host":                "it comes from the url",
-	"Content-Length":      "it comes from the message",
-	"Ce-Specversion":      "it comes from the message",
-	"Ce-Id":               "it comes from the message",
-	"Ce-Attempt":          "it comes from the message",
-	"Ce-Redelivered":      "it comes from the message",
-	"Ce-Droppedheaders":   "it comes from the message",
-	"Connection":          "it is the connection's own",
-	"Keep-Alive":          "it is the connection's own",
-	"Proxy-Connection":    "it is the connection's own",
-	"Proxy-Authenticate":  "it is the connection's own",
-	"Proxy-Authorization": "it is the connection's own",
-	"Te":                  "it is the connection's own",
-	"Trailer":             "it is the connection's own",
-	"Transfer-Encoding":   "it is the connection's own",
-	"Upgrade":             "it is the connection's own",
-	"Expect":              "it is the connection's own",
-}
+// Headers that a spec cannot set.
+var (
+	messageHeaders = []string{"Content-Length", "Ce-Specversion", "Ce-Id", "Ce-Attempt", "Ce-Redelivered", "Ce-Droppedheaders"}
+	// hopHeaders are the connection's own.
+	hopHeaders = []string{
+		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
+	}
+)
 
 // secretHeaders hold credentials by their nature: no value inline.
 var secretHeaders = []string{"Authorization", "Cookie", "X-Api-Key", "X-Auth-Token"}
@@ -135,8 +126,18 @@ func refusedHeader(name, value string) string {
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):
 		return "not a header name: only letters, digits and !#$%&'*+-.^_`|~"
-	case reservedHeaders[canonical] != "":
-		return "cannot be set: " + reservedHeaders[canonical]
+	case canonical == "Host":
+		return "cannot be set: it comes from the url"
+	case slices.Contains(messageHeaders, canonical):
+		return "cannot be set: it comes from the message"
+	case slices.Contains(hopHeaders, canonical):
+		return "cannot be set: it belongs to the connection"
+	}
+	return refusedValue(canonical, value)
+}
+
+func refusedValue(canonical, value string) string {
+	switch {
 	case isReference(value):
 		if textform.CheckSecret(value) != nil {
 			return "the reference is out of form; write env:NAME or file:PATH"

@@ -105,7 +105,7 @@ func TestVerdictIsOutcome(t *testing.T) {
 func TestHTTPRequest(t *testing.T) {
 	var got *http.Request
 	var body []byte
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		got = r
 		body, _ = io.ReadAll(r.Body)
 	}))
@@ -120,7 +120,7 @@ func TestHTTPRequest(t *testing.T) {
 	if o := h.Handle(t.Context(), m); o != supervisor.Ack() {
 		t.Fatalf("got %+v", o)
 	}
-	if got.Method != "POST" || got.URL.String() != "/orders?tenant=a" || string(body) != `{"n":1}` || got.ContentLength != 7 {
+	if got.Method != http.MethodPost || got.URL.String() != "/orders?tenant=a" || string(body) != `{"n":1}` || got.ContentLength != 7 {
 		t.Errorf("%s %s %q, length %d", got.Method, got.URL, body, got.ContentLength)
 	}
 	if got.Host != strings.TrimPrefix(srv.URL, "http://") {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -58,9 +59,7 @@ func TestLog(t *testing.T) {
 			delete(got, "time")
 			want := map[string]any{"msg": "message", "id": "ORDERS:7", "subject": "orders.new", "key": "k",
 				"size": 7.0, "attempt": 1.0, "redelivered": 0.0}
-			for k, v := range c.want {
-				want[k] = v
-			}
+			maps.Copy(want, c.want)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}

@@ -32,13 +32,13 @@ func rawServer(t *testing.T, serve func(conn net.Conn, n int)) (url string, conn
 			}
 			i := int(n.Add(1))
 			wg.Go(func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				serve(conn, i)
 			})
 		}
 	})
 	t.Cleanup(func() {
-		l.Close()
+		_ = l.Close()
 		wg.Wait()
 	})
 	return "http://" + l.Addr().String(), func() int { return int(n.Load()) }
