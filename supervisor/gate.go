@@ -90,6 +90,11 @@ func (p *pool) takeStrays() []*item {
 	defer p.mu.Unlock()
 	out := p.strays
 	p.strays = nil
+	for _, it := range out {
+		if it.state != gone {
+			it.state = returning
+		}
+	}
 	return out
 }
 
@@ -187,10 +192,15 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 	for s := p.first; s != nil; {
 		next := s.next
 		for i := range s.items {
-			if it := &s.items[i]; it.state != gone {
+			it := &s.items[i]
+			switch it.state {
+			case gone:
+				continue
+			case returning: // the driver has it already
+			default:
 				out = append(out, it.d)
-				p.bookFenced(it)
 			}
+			p.bookFenced(it)
 		}
 		s = next
 	}

@@ -24,12 +24,13 @@ type epoch struct {
 type itemState uint8
 
 const (
-	queued   itemState = iota // in a lane
-	claimed                   // in a worker's chunk
-	waiting                   // between two attempts
-	settling                  // decided; on its way to the broker
-	deadly                    // attempts used up; on its way to the dead letters
-	gone                      // settled, given back, fenced or abandoned
+	queued    itemState = iota // in a lane
+	claimed                    // in a worker's chunk
+	waiting                    // between two attempts
+	settling                   // decided; on its way to the broker
+	deadly                     // attempts used up; on its way to the dead letters
+	returning                  // being given back: the driver has it
+	gone                       // settled, given back, fenced or abandoned
 )
 
 // item is one delivery on its way through the pool. Its fields are guarded by

@@ -58,7 +58,8 @@ func (c *consumer) awaitKill(ctx context.Context, res *pb.VerbResult, op *operat
 
 // decideAndMove runs under c.verb.
 func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResult, *operation, error) {
-	rec, st := c.rec.Load(), c.view.Load().state.Public()
+	rec, st := c.rec.Load(), pb.State_STATE_STOPPED
+	c.post(func() { st = c.state.Public() })
 	if want := cmd.Options.GetEtag(); want != "" && want != rec.GetEtag() {
 		return nil, nil, etagMismatch(c.key, rec.GetEtag())
 	}
@@ -91,9 +92,15 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 	if err := c.save(ctx, cmd, rec, want, res); err != nil {
 		return nil, nil, err
 	}
-	c.post(func() { c.carryOut(cmd, d, op) })
-	v := c.view.Load()
-	res.State, res.Revision = v.state.Public(), c.s.hub.now()
+	c.post(func() {
+		op = c.carryOut(cmd, op)
+		res.State = c.state.Public()
+	})
+	if op != nil {
+		res.Operation = op.pb.GetId()
+		res.Effect = pb.Effect_EFFECT_ACTED
+	}
+	res.Revision = c.s.hub.now()
 	return res, op, nil
 }
 
@@ -252,34 +259,45 @@ func (c *consumer) newOperation(cmd Command) *operation {
 }
 
 // carryOut moves the consumer after its desired state changed; on the actor.
-func (c *consumer) carryOut(cmd Command, d lifecycle.Decision, op *operation) {
+// The state may have changed while that was written, so it decides again.
+func (c *consumer) carryOut(cmd Command, op *operation) *operation {
 	defer c.armHold()
+	c.changed = true
+	d := lifecycle.Decide(cmd.Verb, c.state.Public())
+	acts := d == lifecycle.Acts || d == lifecycle.Overtakes || d == lifecycle.Cancels
 	switch cmd.Verb {
 	case pb.Verb_VERB_SCALE:
 		c.configure()
-		return
+		return nil
 	case pb.Verb_VERB_START:
-		if d == lifecycle.Acts || d == lifecycle.Cancels {
+		if acts {
 			c.startOrPark()
 		}
-		return
+		return nil
 	case pb.Verb_VERB_RESUME:
-		if d == lifecycle.Acts && c.goal() == goalRun {
+		if acts && c.goal() == goalRun {
 			c.fire(lifecycle.Start, "")
 		}
-		return
-	case pb.Verb_VERB_PAUSE, pb.Verb_VERB_DRAIN:
-		if d == lifecycle.Updates {
-			c.update(cmd)
-			return
-		}
+		return nil
 	}
 	switch {
-	case op != nil && !c.moveWith(cmd, op):
-		c.nothingToDo(op)
-	case op == nil && cmd.Verb == pb.Verb_VERB_RESTART && c.state == lifecycle.Stopped:
+	case d == lifecycle.Updates:
+		c.update(cmd)
+	case acts && cmd.Verb == pb.Verb_VERB_RESTART && c.state == lifecycle.Stopped:
 		c.startOrPark()
+	case acts && op == nil:
+		op = c.newOperation(cmd)
+		fallthrough
+	case acts:
+		if !c.moveWith(cmd, op) {
+			c.nothingToDo(op)
+		}
+		return op
 	}
+	if op != nil {
+		c.nothingToDo(op)
+	}
+	return op
 }
 
 // moveWith makes op the one under way and fires its event; false when there is
