@@ -32,15 +32,16 @@ func (f *fixed) ShuttingDown() bool                        { return f.shuttingDo
 func (*fixed) BytesInFlight() int64                        { return 4711 }
 func (*fixed) HardLimitsFired() int64                      { return 3 }
 
-func get(h http.Handler, path string) (int, string) {
+func get(t *testing.T, h http.Handler, path string) (int, string) {
+	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
 }
 
 func wantAnswer(t *testing.T, h http.Handler, path string, status int, words string) {
 	t.Helper()
-	if code, body := get(h, path); code != status || !strings.Contains(body, words) {
+	if code, body := get(t, h, path); code != status || !strings.Contains(body, words) {
 		t.Errorf("%s: got %d %q, want %d %q", path, code, body, status, words)
 	}
 }
@@ -61,7 +62,7 @@ func TestMethods(t *testing.T) {
 	c := New(Options{Log: slog.New(slog.DiscardHandler), Profiles: true})
 	for _, path := range []string{"/livez", "/readyz", "/metrics", "/debug/pprof/"} {
 		w := httptest.NewRecorder()
-		c.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
+		c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil))
 		if w.Code != http.StatusMethodNotAllowed {
 			t.Errorf("POST %s: got %d", path, w.Code)
 		}

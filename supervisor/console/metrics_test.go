@@ -248,7 +248,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	c := New(Options{Log: slog.New(slog.DiscardHandler)})
 	c.Show(supervisorOf(all...))
-	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/metrics", nil)
 	r.Header.Set("Accept-Encoding", "gzip")
 	size := 0
 	for b.Loop() {

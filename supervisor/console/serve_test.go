@@ -73,7 +73,7 @@ func TestServe(t *testing.T) {
 		"attacker.example": 403,
 		"192.0.2.1:9600":   403,
 	} {
-		req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/livez", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/livez", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

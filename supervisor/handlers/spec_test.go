@@ -84,6 +84,9 @@ func TestHTTPCheck(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHTTPCheckHeaders(t *testing.T) {
 	wantFaults(t, HTTP(nil).Check(httpSpec("http://x/", map[string]string{
 		"X-Ok":              "v",
 		"Authorization":     "env:TOKEN",
