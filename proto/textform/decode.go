@@ -3,6 +3,7 @@ package textform
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
@@ -177,7 +178,7 @@ func (d *decoder) message(m protoreflect.Message, n *yaml.Node, path string) boo
 	for _, e := range entries {
 		fd := fields.ByName(protoreflect.Name(e.key.Value))
 		if fd == nil {
-			d.unknownField(m.Descriptor(), e.key, path)
+			d.unknownField(m.Descriptor(), e.key, path, entries)
 			continue
 		}
 		at := fieldPath(path, string(fd.Name()))
@@ -196,7 +197,8 @@ func (d *decoder) message(m protoreflect.Message, n *yaml.Node, path string) boo
 
 var fieldWord = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-func (d *decoder) unknownField(md protoreflect.MessageDescriptor, key *yaml.Node, path string) {
+// unknownField reports a key that names no field; others are those beside it.
+func (d *decoder) unknownField(md protoreflect.MessageDescriptor, key *yaml.Node, path string, others []entry) {
 	names := make([]string, 0, md.Fields().Len())
 	for i := range md.Fields().Len() {
 		names = append(names, string(md.Fields().Get(i).Name()))
@@ -209,7 +211,9 @@ func (d *decoder) unknownField(md protoreflect.MessageDescriptor, key *yaml.Node
 	at := fieldPath(path, key.Value)
 	if near := nearest(key.Value, names); near != "" {
 		d.faultAt(key, at, "unknown field; did you mean %s?", near)
-		d.doc.faulty = append(d.doc.faulty, fieldPath(path, near))
+		if !slices.ContainsFunc(others, func(e entry) bool { return e.key.Value == near }) {
+			d.doc.faulty = append(d.doc.faulty, fieldPath(path, near))
+		}
 		return
 	}
 	if len(names) == 0 {

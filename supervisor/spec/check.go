@@ -56,12 +56,16 @@ func (c *checker) fault(path, format string, args ...any) {
 	c.faults = append(c.faults, brokers.Faultf(path, format, args...))
 }
 
+func (c *checker) has(path string) bool {
+	return slices.ContainsFunc(c.faults, func(f brokers.Fault) bool { return f.Path == path })
+}
+
 // IsName tells whether s may name a namespace, consumer, connection or hold: a-z,
 // 0-9 and -, beginning and ending with a letter or digit, at most 63 bytes.
 func IsName(s string) bool { return len(s) <= maxName && nameForm.MatchString(s) }
 
-// name checks a name of the kind that DNS labels are.
-func (c *checker) name(path, s string) {
+// name gives a name, or a stand-in for a refused one.
+func (c *checker) name(path, s string) string {
 	switch {
 	case s == "":
 		c.fault(path, "is missing: a-z, 0-9 and -, at most %d characters", maxName)
@@ -69,7 +73,10 @@ func (c *checker) name(path, s string) {
 		c.fault(path, "is longer than %d characters", maxName)
 	case !IsName(s):
 		c.fault(path, "%q is no name: write a-z, 0-9 and -, beginning and ending with a letter or digit", s)
+	default:
+		return s
 	}
+	return "refused"
 }
 
 // duration gives a duration between low and high, or its default.
@@ -151,8 +158,8 @@ func (c *checker) identity(out *Consumer) {
 	if s.GetNamespace() == "" {
 		s.Namespace = defaultNamespace
 	}
-	c.name("namespace", s.GetNamespace())
-	c.name("name", s.GetName())
+	s.Namespace = c.name("namespace", s.GetNamespace())
+	s.Name = c.name("name", s.GetName())
 	c.labels(s.GetLabels())
 	out.Namespace, out.Name, out.Labels = s.GetNamespace(), s.GetName(), s.GetLabels()
 }

@@ -104,7 +104,7 @@ func (c *checker) broker(path string, conn *pb.Connection, drivers map[string]br
 		return
 	}
 	for _, f := range driver.CheckConnection(conn) {
-		c.faults = append(c.faults, brokers.Fault{Path: path + "." + f.Path, Message: f.Message})
+		c.add([]brokers.Fault{{Path: path + "." + f.Path, Message: f.Message}})
 	}
 }
 

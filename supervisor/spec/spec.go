@@ -120,7 +120,16 @@ func (c *checker) source(out *Consumer, env Env) {
 	}
 	plan, faults := driver.Parse(out.Full)
 	out.Plan = plan
-	c.faults = append(c.faults, faults...)
+	c.add(faults)
+}
+
+// add takes over faults of a driver or a handler, but for fields that have one.
+func (c *checker) add(faults []brokers.Fault) {
+	for _, f := range faults {
+		if !c.has(f.Path) {
+			c.faults = append(c.faults, f)
+		}
+	}
 }
 
 // connection checks the named connection against the namespace and the broker.
@@ -132,7 +141,7 @@ func (c *checker) connection(out *Consumer, src *pb.Source, env Env) {
 		c.fault(path, "is missing: name one of the daemon's connections: %s", list(env.Connections))
 	case conn == nil:
 		c.fault(path, "there is no connection %q; the daemon has %s", clip(out.Connection), list(env.Connections))
-	case len(conn.GetNamespaces()) > 0 && !slices.Contains(conn.GetNamespaces(), out.Full.GetNamespace()):
+	case !c.has("namespace") && len(conn.GetNamespaces()) > 0 && !slices.Contains(conn.GetNamespaces(), out.Full.GetNamespace()):
 		c.fault(path, "namespace %q may not use connection %q: its namespaces in the daemon's configuration do not name it",
 			clip(out.Full.GetNamespace()), out.Connection)
 	default:
@@ -155,7 +164,7 @@ func (c *checker) handler(out *Consumer, env Env) {
 		c.fault("handler."+out.HandlerKind, "this program has no such handler; it has %s", list(env.Handlers))
 		return
 	}
-	c.faults = append(c.faults, kind.Check(out.Full)...)
+	c.add(kind.Check(out.Full))
 }
 
 // ConnectionKind is the kind of a connection's driver; "" without one.
