@@ -70,7 +70,7 @@ func (a *acks) add(m *message) {
 	a.fresh = append(a.fresh, m)
 }
 
-func (a *acks) join(s *subscription) { s.origins = []*brokers.Origin{{Name: a.q.name}} }
+func (a *acks) join(s *subscription) { s.origin = &brokers.Origin{Name: a.q.name} }
 
 func (a *acks) leave(s *subscription) { a.reclaim(s, func(*held) bool { return true }) }
 
@@ -193,7 +193,7 @@ func (a *acks) take(s *subscription, limit brokers.Credit) []brokers.Delivery {
 		}
 		a.pop()
 		hs[i] = held{msg: m, sub: s, at: now}
-		m.delivery(&ds[i], s.origins[0], a.q.name, &hs[i])
+		m.delivery(&ds[i], s.origin, a.q.name, &hs[i])
 		ds[i].Redelivered = m.deliveries
 		m.deliveries++
 		s.has.add(&hs[i])

@@ -168,7 +168,7 @@ func (q *queue) dispatch() {
 			continue
 		}
 		if got := q.store.take(s, want); len(got) > 0 {
-			s.buffer = append(s.buffer, got...)
+			s.keep(got)
 			s.signal()
 			q.turn = (q.turn + i + 1) % n
 		}

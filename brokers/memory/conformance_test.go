@@ -40,7 +40,7 @@ func newHarness(o memory.QueueOptions, change func(*brokertest.Features)) *harne
 
 func (h *harness) Driver() brokers.Driver        { return h.driver }
 func (h *harness) Features() brokertest.Features { return h.features }
-func (h *harness) Secrets() map[string]string    { return nil }
+func (h *harness) Secrets() map[string]string    { return map[string]string{"env:PASSWORD": "canary-7f3"} }
 
 func (h *harness) Connection(valid bool) *supervisorv1.Connection {
 	name := "main"
@@ -131,6 +131,14 @@ func (h *harness) Disturb(_ context.Context, f brokertest.Fault, s *supervisorv1
 	return nil
 }
 
+// slow lets every call take its time.
+func slow(h *harness) *harness {
+	for op := memory.OpOpen; op <= memory.OpPublish; op++ {
+		h.broker.Delay(op, 3*time.Millisecond)
+	}
+	return h
+}
+
 // kinds are the brokers that the memory broker can be.
 func kinds() map[string]func() *harness {
 	acks := func(f *brokertest.Features) {
@@ -164,6 +172,9 @@ func TestConformanceInVirtualTime(t *testing.T) {
 	for name, kind := range kinds() {
 		t.Run(name, func(t *testing.T) {
 			brokertest.RunInBubbles(t, func() brokertest.Harness { return kind() })
+		})
+		t.Run(name+", slow", func(t *testing.T) {
+			brokertest.RunInBubbles(t, func() brokertest.Harness { return slow(kind()) })
 		})
 	}
 }

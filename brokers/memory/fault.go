@@ -75,6 +75,13 @@ func (b *Broker) Fail(f Failure) {
 	b.fails = append(b.fails, &f)
 }
 
+// FailNoMore forgets the failures that have not happened yet.
+func (b *Broker) FailNoMore() {
+	b.mu.Lock()
+	defer b.unlock()
+	b.fails = nil
+}
+
 func (b *Broker) nextFailure(op Op) *Failure {
 	for i, f := range b.fails {
 		if f.Op != op {
@@ -94,6 +101,13 @@ func (b *Broker) Delay(op Op, d time.Duration) {
 	b.mu.Lock()
 	defer b.unlock()
 	b.delays[op] = d
+}
+
+// DelayNoMore ends all delays; what is on its way arrives when it was to.
+func (b *Broker) DelayNoMore() {
+	b.mu.Lock()
+	defer b.unlock()
+	b.delays = [opCount]time.Duration{}
 }
 
 // The faults below are those of the connections named, without a name of all,

@@ -16,6 +16,7 @@ const (
 	Subscribed EventKind = iota + 1
 	Ended
 	Published
+	// Delivered: the driver has it; Receive may not have returned it yet.
 	Delivered
 	Acked
 	Retried

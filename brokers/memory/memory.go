@@ -44,8 +44,9 @@ type QueueOptions struct {
 	// RevokeTimeout is how long Observer.Revoke may take; default 5 s.
 	RevokeTimeout time.Duration
 	// Endless, when not empty, are the messages that the queue delivers over and
-	// over. It is never empty, keeps no messages, counts settlements only and
-	// delivers nothing twice. In each partition where there are some.
+	// over, each subscription its own: for benchmarks. It is never empty, counts
+	// settlements only and delivers nothing twice. Once settled, a Delivery is
+	// used again: its Origin, body, headers and size stay, its Position does not.
 	Endless []Message
 
 	// The rest is for queues with single acks.

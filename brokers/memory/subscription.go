@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -24,6 +25,9 @@ type subscription struct {
 	// want is the credit of the Receive that waits; no messages: none does.
 	want      brokers.Credit
 	receiving bool
+	// fetch is when a delayed fetch is there, whichever Receive waits for it. It
+	// belongs to Receive alone.
+	fetch time.Time
 	// buffer is what was taken for a later Receive. Its elements become the
 	// caller's one after another and are never written again.
 	buffer []brokers.Delivery
@@ -45,8 +49,9 @@ type subscription struct {
 	lots []*lot
 	turn int
 	asks []*ask
-	// origins are those of a source whose partitions are not shared out.
-	origins []*brokers.Origin
+	// origin is the queue, where acks are single; feeds are those of an endless one.
+	origin *brokers.Origin
+	feeds  []*feed
 
 	wire []*parcel
 	// What the next report tells, beside what is on the wire.
@@ -57,12 +62,15 @@ var _ brokers.Subscription = (*subscription)(nil)
 
 // Receive implements brokers.Subscription.
 func (s *subscription) Receive(ctx context.Context, limit brokers.Credit) ([]brokers.Delivery, error) {
-	if err := s.begin(ctx, OpReceive); err != nil {
+	if err := s.fetched(ctx); err != nil {
 		return nil, err
 	}
 	b := s.q.b
 	b.mu.Lock()
 	defer b.unlock()
+	if err := s.fail(b.nextFailure(OpReceive), OpReceive); err != nil {
+		return nil, err
+	}
 	s.checkReceive(limit)
 	s.receiving = true
 	defer func() { s.receiving, s.want = false, brokers.Credit{} }()
@@ -101,7 +109,7 @@ func (s *subscription) next(limit brokers.Credit) ([]brokers.Delivery, error) {
 	}
 	s.want = limit
 	if want := s.wants(); want.Messages > 0 && s.q.serves(s) {
-		s.buffer = append(s.buffer, s.q.store.take(s, want)...)
+		s.keep(s.q.store.take(s, want))
 	}
 	n := within(s.buffer, limit)
 	if n == 0 {
@@ -112,6 +120,15 @@ func (s *subscription) next(limit brokers.Credit) ([]brokers.Delivery, error) {
 		s.buffer = nil
 	}
 	return batch, nil
+}
+
+// keep lays deliveries ready for Receive.
+func (s *subscription) keep(ds []brokers.Delivery) {
+	if len(s.buffer) == 0 {
+		s.buffer = ds
+		return
+	}
+	s.buffer = append(s.buffer, ds...)
 }
 
 // within counts the deliveries that fit a credit, a single larger one included.
@@ -164,33 +181,44 @@ func (s *subscription) fenced(op Op) *brokers.Error {
 	return (&trouble{class: brokers.Fenced, err: errClosed}).at(op, "queue "+s.q.name)
 }
 
-// begin is what Receive, Flow and Lag do first: it waits as the faults of op
-// want. A failure other than ctx's ends the subscription, but for Lag. Receive
-// does not go to the broker, so a frozen one does not stop what lies here.
-func (s *subscription) begin(ctx context.Context, op Op) error {
+// fetched waits for a delayed fetch. It is nothing to the broker, so that a
+// frozen one does not stop what lies here.
+func (s *subscription) fetched(ctx context.Context) error {
 	b := s.q.b
 	b.mu.Lock()
-	err, d := s.ended(op), b.delays[op]
+	err := s.ended(OpReceive)
+	if d := b.delays[OpReceive]; d > 0 && s.fetch.IsZero() {
+		s.fetch = time.Now().Add(d)
+	}
+	b.unlock()
+	if err != nil || s.fetch.IsZero() {
+		return cmp.Or(err, ctx.Err())
+	}
+	if err := sleep(ctx, time.Until(s.fetch)); err != nil {
+		return err
+	}
+	s.fetch = time.Time{}
+	return nil
+}
+
+// reach waits as the faults of op want. A failure other than ctx's ends the
+// subscription, but for Lag.
+func (s *subscription) reach(ctx context.Context, op Op) error {
+	b := s.q.b
+	b.mu.Lock()
+	err := s.ended(op)
 	b.unlock()
 	if err != nil {
 		return err
 	}
-	if op != OpReceive {
-		_, err = s.conn.pass(ctx, op, "queue "+s.q.name)
-		var e *brokers.Error
-		if op == OpFlow && errors.As(err, &e) {
-			b.mu.Lock()
-			defer b.unlock()
-			s.breakOff(&trouble{class: e.Class, err: e.Err})
-		}
-		return err
+	_, err = s.conn.pass(ctx, op, "queue "+s.q.name)
+	var e *brokers.Error
+	if op == OpFlow && errors.As(err, &e) {
+		b.mu.Lock()
+		defer b.unlock()
+		s.breakOff(&trouble{class: e.Class, err: e.Err, remedy: e.Remedy})
 	}
-	if err = sleep(ctx, d); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.unlock()
-	return s.fail(b.nextFailure(op), op)
+	return err
 }
 
 // fail ends the subscription with an injected failure; nil is none.
@@ -239,7 +267,7 @@ func (s *subscription) leave() {
 
 // Flow implements brokers.Subscription.
 func (s *subscription) Flow(ctx context.Context) error {
-	if err := s.begin(ctx, OpFlow); err != nil {
+	if err := s.reach(ctx, OpFlow); err != nil {
 		return err
 	}
 	b := s.q.b
@@ -260,7 +288,7 @@ func (s *subscription) Flow(ctx context.Context) error {
 
 // Lag implements brokers.Subscription.
 func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
-	if err := s.begin(ctx, OpLag); err != nil {
+	if err := s.reach(ctx, OpLag); err != nil {
 		return brokers.Lag{}, err
 	}
 	b := s.q.b
