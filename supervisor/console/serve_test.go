@@ -1,14 +1,17 @@
 package console
 
 import (
-	"bufio"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
+
+	"github.com/seed-111f5b8e/supervisord/supervisor"
 )
 
 func TestListen(t *testing.T) {
@@ -44,7 +47,7 @@ func TestListen(t *testing.T) {
 }
 
 // served runs a console on a port of its own until the test ends.
-func served(t *testing.T) (url string, stop func() error) {
+func served(t *testing.T, source Source) (url string, stop func() error) {
 	t.Helper()
 	l, err := Listen("127.0.0.1:0", false)
 	if err != nil {
@@ -53,7 +56,9 @@ func served(t *testing.T) (url string, stop func() error) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	log := slog.New(slog.DiscardHandler)
-	go func() { done <- New(Options{Log: log}).Serve(ctx, l, log) }()
+	c := New(Options{Log: log})
+	c.Show(source)
+	go func() { done <- c.Serve(ctx, l, log) }()
 	return l.Addr().String(), func() error {
 		cancel(errors.New("the test ends"))
 		return <-done
@@ -61,7 +66,7 @@ func served(t *testing.T) (url string, stop func() error) {
 }
 
 func TestServe(t *testing.T) {
-	addr, stop := served(t)
+	addr, stop := served(t, &fixed{})
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for host, want := range map[string]int{
@@ -98,26 +103,43 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A client that neither reads nor leaves does not hold up the end.
+// stuck is a supervisor that does not answer a scrape.
+type stuck struct {
+	*fixed
+	asked, release chan struct{}
+}
+
+func (s stuck) Each(func(supervisor.Snapshot)) {
+	close(s.asked)
+	<-s.release
+}
+
+// An answer that is not done does not hold up the end.
 func TestServeEndsInTime(t *testing.T) {
-	addr, stop := served(t)
+	source := stuck{&fixed{}, make(chan struct{}), make(chan struct{})}
+	addr, stop := served(t, source)
+	defer close(source.release)
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := conn.Write([]byte("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n")); err != nil {
+	if _, err := conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	<-source.asked
 	start := time.Now()
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(start); took > endTimeout+2*time.Second {
 		t.Errorf("took %s", took)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection is still there")
 	}
 }
 
