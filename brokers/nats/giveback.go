@@ -1,0 +1,292 @@
+package nats
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+)
+
+// Hold withdraws the inbox and gives back. It has two parts: a job that goes on
+// in the background whatever ctx does, and the wait for it and for the proofs.
+func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) (brokers.Report, error) {
+	if err := s.turn(ctx); err != nil {
+		return brokers.Report{}, err
+	}
+	s.mu.Lock()
+	if s.err != nil {
+		defer s.mu.Unlock()
+		return brokers.Report{}, s.err
+	}
+	in := s.in
+	s.in = nil
+	s.pulls.reset()
+	back := s.mine(unstarted)
+	returned := len(back) + s.ledger.held.n
+	job := make(chan struct{})
+	s.job = job
+	s.mu.Unlock()
+	s.poke() // a Receive that waits forgets its credit
+
+	s.c.background(func() {
+		defer close(job)
+		if in != nil {
+			s.c.withdraw(in)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.giveBackAll(back, returned)
+	})
+	done := s.await(ctx, job) && s.await(ctx, s.silence())
+	return s.report(returned, done), nil
+}
+
+// Flow makes a new inbox. A Receive that waits pulls into it at once.
+func (s *subscription) Flow(ctx context.Context) error {
+	if err := s.turn(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	open, err := s.in != nil, s.err
+	s.mu.Unlock()
+	if open || err != nil {
+		return err
+	}
+	in, err := call(ctx, s.c, s.src.stream, func(context.Context) (*inbox, error) { return s.openInbox() }, s.c.discard)
+	if err != nil {
+		return classify(s.op, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		s.c.background(func() { s.c.discard(in) })
+		return s.err
+	}
+	s.in = in
+	s.notBefore = 0
+	s.poke()
+	return nil
+}
+
+// Close ends the epoch. Nothing of it can be settled any more, so all that is
+// with the caller is given back, whether listed or not: the server keeps nothing
+// for it. Returned counts what is listed and what the driver held. On a connection that is down it waits for it to come
+// back, for no longer than the server waits for the deliveries anyway: acks
+// without proof are then sent again, and what is unsettled is given back.
+func (s *subscription) Close(ctx context.Context, unsettled []*brokers.Delivery) (brokers.Report, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return brokers.Report{}, nil
+	}
+	s.closed = true
+	before, in := s.job, s.in
+	s.in = nil
+	s.pulls.reset()
+	returned := len(s.mine(unsettled)) + s.ledger.held.n
+	job := make(chan struct{})
+	s.job = job
+	s.mu.Unlock()
+	s.fail(fenced(errClosed)) // unless it is over for another reason
+
+	var released bool
+	s.c.background(func() {
+		defer close(job)
+		if before != nil {
+			<-before
+		}
+		released = s.finish(in, returned)
+		s.c.remove(s)
+	})
+	select {
+	case <-job:
+		return s.report(returned, released), nil
+	case <-ctx.Done():
+		return s.report(returned, false), nil
+	}
+}
+
+// finish brings all to the server that Close owes it, and tells whether the
+// server confirmed it.
+func (s *subscription) finish(in *inbox, returned int) bool {
+	limit := time.NewTimer(max(s.ackWait, backgroundLimit))
+	defer limit.Stop()
+	now := s.c.link()
+	if in != nil {
+		if now.err == nil && now.session == s.session {
+			s.c.withdraw(in)
+		} else {
+			s.c.discard(in)
+		}
+	}
+	if s.gone() {
+		return true // the durable is, and with it all that could be told to it
+	}
+	released := true
+	for first := true; ; first = false {
+		select {
+		case <-now.up:
+		case <-limit.C:
+			return false
+		}
+		now = s.c.link()
+		s.mu.Lock()
+		if now.session != s.session {
+			released = s.again(now.session) && released
+		}
+		if first {
+			s.giveBackAll(s.inTime(), returned)
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.silence():
+			return released
+		case <-now.down:
+			now = s.c.link()
+		case <-limit.C:
+			return false
+		}
+	}
+}
+
+// gone tells whether the durable was found missing.
+func (s *subscription) gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return brokers.ClassOf(s.err) == brokers.Missing
+}
+
+// again sends in a later session the acks that have no proof: the server takes
+// an ack twice. A give-back it would not take for the same one, for the message
+// may be with another by now; those the server ends by itself after ack_wait,
+// and they make again false. mu is held.
+func (s *subscription) again(session uint64) (all bool) {
+	s.session, all = session, true
+	s.c.out.add(func(items []item) []item {
+		for e := s.ledger.sent.head; e != nil; {
+			next := e.next
+			if e.outcome == brokers.Ack {
+				items = append(items, item{subject: e.reply, body: bodyAck, s: s, number: e.number, session: session})
+			} else {
+				all = all && e.outcome != 0
+				s.ledger.sent.remove(e)
+				e.state = settled
+			}
+			e = next
+		}
+		return items
+	})
+	return all
+}
+
+// inTime lists what is with the caller and the server still waits for: what it
+// has given up waiting for may be with another, and to give that back would take
+// it away there. mu is held.
+func (s *subscription) inTime() []*entry {
+	var back []*entry
+	oldest := s.c.now() - int64(s.ackWait)
+	for e := s.ledger.out.head; e != nil; e = e.next {
+		if e.told > oldest {
+			back = append(back, e)
+		}
+	}
+	return back
+}
+
+// mine maps the caller's deliveries to those of this subscription that are
+// still with the caller; mu is held.
+func (s *subscription) mine(list []*brokers.Delivery) []*entry {
+	back := make([]*entry, 0, len(list))
+	for _, d := range list {
+		if e, ok := d.Ref.(*entry); ok && e.s == s && e.state == out {
+			back = append(back, e)
+		}
+	}
+	return back
+}
+
+// giveBackAll gives back what the caller returned and what is held, in the order
+// of the stream: so the server delivers it again. What is more than the caller
+// was told already stands in the next report. mu is held.
+func (s *subscription) giveBackAll(back []*entry, told int) {
+	back = slices.DeleteFunc(back, func(e *entry) bool { return e.state != out })
+	for e := s.ledger.held.head; e != nil; e = e.next {
+		back = append(back, e)
+	}
+	slices.SortFunc(back, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
+	s.ledger.strays += max(0, len(back)-told)
+	s.giveBack(back)
+}
+
+// giveBack sends naks; mu is held.
+func (s *subscription) giveBack(back []*entry) {
+	if len(back) == 0 {
+		return
+	}
+	s.c.out.add(func(items []item) []item {
+		for _, e := range back {
+			s.ledger.send(e, 0)
+			items = append(items, item{subject: e.reply, body: bodyNak, s: s, number: e.number, session: s.session})
+		}
+		return items
+	})
+}
+
+// turn waits until the background part of an earlier Hold is done.
+func (s *subscription) turn(ctx context.Context) error {
+	s.mu.Lock()
+	job := s.job
+	s.mu.Unlock()
+	if job == nil {
+		return nil
+	}
+	select {
+	case <-job:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// silence is closed when nothing waits for proof.
+func (s *subscription) silence() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ledger.sent.n == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if s.quiet == nil {
+		s.quiet = make(chan struct{})
+	}
+	return s.quiet
+}
+
+// await tells whether done was closed before ctx ended or the epoch broke.
+func (s *subscription) await(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
+	select {
+	case <-done:
+		return true
+	case <-s.broken:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *subscription) report(returned int, released bool) brokers.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.ledger.report()
+	r.Returned += returned
+	r.Released = released
+	return r
+}
