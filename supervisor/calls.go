@@ -298,7 +298,7 @@ func (c *consumer) release(ep *epoch, ds []*brokers.Delivery, then func(brokers.
 			prev.cancel(errSuperseded)
 			<-prev.done
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), holdTimeout)
+		ctx, cancel := context.WithTimeout(c.s.reaping, holdTimeout)
 		defer cancel()
 		r.wait(ctx)
 		rep, err := ep.sub.Close(ctx, ds)

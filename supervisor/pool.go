@@ -65,6 +65,7 @@ type pool struct {
 	intake   intake
 	gate     bool // open: handler calls may start
 	lanes    []*lane
+	spread   int // lanes that keys are spread over
 	ready    ring
 	waits    waits
 	wake     *time.Timer
@@ -124,7 +125,8 @@ func (p *pool) open(ep *epoch) {
 	defer p.mu.Unlock()
 	p.ep = ep
 	if p.inFlight == 0 && len(p.workers) == 0 {
-		p.lanes, p.ready = nil, ring{} // the spec may count them otherwise now
+		// Only now may a key go to another lane than before.
+		p.lanes, p.ready, p.spread = nil, ring{}, p.cfg.lanes
 	}
 	p.intake, p.gate = intakeOpen, true
 	p.spawn()
@@ -172,7 +174,7 @@ func (p *pool) laneOf(d *brokers.Delivery) *lane {
 	i := 0
 	switch p.cfg.ordering {
 	case pb.Ordering_ORDERING_KEY:
-		i = laneHash(p.seed, p.keyOf(d), p.cfg.lanes)
+		i = laneHash(p.seed, p.keyOf(d), p.spread)
 	case pb.Ordering_ORDERING_PARTITION:
 		i = d.Origin.Index
 	}

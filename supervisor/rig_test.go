@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,10 +26,11 @@ type rig struct {
 	ctx     context.Context //nolint:containedctx // the test's own
 	broker  *memory.Broker
 	path    string
-	fault   func(op string) error
+	fault   atomic.Pointer[error]
 	store   *store.Store
 	s       *supervisor.Supervisor
 	handle  supervisor.HandlerFunc
+	opened  func(*supervisor.Supervisor)
 	handles map[string]supervisor.Handler
 }
 
@@ -42,15 +44,7 @@ func inBubbleWith(t *testing.T, o memory.Options, f func(r *rig)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, ctx: t.Context(), broker: memory.NewBroker(o), path: filepath.Join(dir, "state.db")}
-		r.handles = map[string]supervisor.Handler{
-			"test": supervisor.HandlerFunc(func(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
-				if r.handle == nil {
-					return supervisor.Ack()
-				}
-				return r.handle(ctx, m)
-			}),
-		}
+		r := newRig(t, dir, o)
 		r.open()
 		defer func() {
 			if r.s != nil {
@@ -67,12 +61,28 @@ func inBubbleWith(t *testing.T, o memory.Options, f func(r *rig)) {
 	})
 }
 
+func newRig(t *testing.T, dir string, o memory.Options) *rig {
+	r := &rig{t: t, ctx: t.Context(), broker: memory.NewBroker(o), path: filepath.Join(dir, "state.db")}
+	r.handles = map[string]supervisor.Handler{
+		"test": supervisor.HandlerFunc(func(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+			if r.handle == nil {
+				return supervisor.Ack()
+			}
+			return r.handle(ctx, m)
+		}),
+	}
+	return r
+}
+
+// setFault lets every write of the store fail from now on; nil: no more.
+func (r *rig) setFault(err error) { r.fault.Store(&err) }
+
 // open starts the supervisor over what the store holds.
 func (r *rig) open() {
 	r.t.Helper()
-	st, err := store.Open(r.path, store.Options{Fault: func(op string) error {
-		if r.fault != nil {
-			return r.fault(op)
+	st, err := store.Open(r.path, store.Options{Fault: func(string) error {
+		if err := r.fault.Load(); err != nil {
+			return *err
 		}
 		return nil
 	}})
@@ -99,6 +109,9 @@ func (r *rig) open() {
 		r.t.Fatalf("new supervisor: %v", err)
 	}
 	r.store, r.s = st, s
+	if r.opened != nil {
+		r.opened(s)
+	}
 }
 
 type testWriter struct{ t *testing.T }

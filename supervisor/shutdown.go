@@ -143,17 +143,22 @@ func (c *consumer) killAtEnd() {
 	c.fire(lifecycle.Kill, "the shutdown's time is up")
 }
 
-// closeLinks waits for closings that are under way, then ends the connections.
+// closeLinks waits for closings that are under way, but not for ever, then
+// ends the connections.
 func (s *Supervisor) closeLinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()
+	var reaping []<-chan struct{}
 	for _, c := range s.all() {
 		select {
 		case <-c.stopped:
-			waitAll(ctx, c.reaping)
+			reaping = append(reaping, c.reaping...)
 		default:
 		}
 	}
+	waitAll(ctx, reaping)
+	s.stopReaping(errors.New("the process ends"))
+	waitAll(context.WithoutCancel(ctx), reaping) // each returns with its context
 	var errs []error
 	for _, l := range s.links {
 		errs = append(errs, l.close(ctx))

@@ -51,6 +51,11 @@ type Supervisor struct {
 	bytes    *budget
 	started  time.Time
 
+	// reaping bounds the closings that go on behind stopped consumers; it ends
+	// with the process.
+	reaping     context.Context //nolint:containedctx // the supervisor's own lifetime
+	stopReaping context.CancelCauseFunc
+
 	hardLimits atomic.Int64
 	closing    atomic.Bool
 	stopMeters context.CancelCauseFunc
@@ -77,6 +82,7 @@ func New(o Options) (*Supervisor, error) {
 		links: map[string]*link{}, kinds: map[string]HandlerKind{}, started: time.Now(),
 		bytes: newBudget(o.Daemon.BytesInFlight, nil), consumers: map[key]*consumer{}, budgets: map[string]*budget{},
 	}
+	s.reaping, s.stopReaping = context.WithCancelCause(context.Background())
 	s.recorder = newRecorder(s)
 	s.wire()
 	recs, err := o.Store.Load()
