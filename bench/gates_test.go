@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What a message may cost in the core, driver included (which itself allocates
+// nothing per message): allocations, and bytes of what the collector must free.
+const (
+	allocationsPerMessage = 0.1
+	bytesPerMessage       = 320
+)
+
+// span counts handler calls, and tells when the first and when the second
+// number of them is reached.
+type span struct {
+	handler     supervisor.Handler
+	first, last int64
+	n           atomic.Int64
+	began, over chan struct{}
+}
+
+func newSpan(h supervisor.Handler, first, last int64) *span {
+	return &span{handler: h, first: first, last: last, began: make(chan struct{}), over: make(chan struct{})}
+}
+
+func (s *span) Handle(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+	switch s.n.Add(1) {
+	case s.first:
+		close(s.began)
+	case s.last:
+		close(s.over)
+	}
+	return s.handler.Handle(ctx, m)
+}
+
+func TestMessagesCostNoAllocations(t *testing.T) {
+	const warm, n = 50_000, 300_000
+	for _, c := range coreCases() {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSpan(c.handler, warm, warm+n)
+			c.handler = s
+			h, err := c.supervised(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeHost(t, h)
+			if _, err := h.verb(t.Context(), pb.Verb_VERB_RESUME, "core"); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			<-s.began
+			runtime.ReadMemStats(&before)
+			from := s.n.Load()
+			<-s.over
+			handled := float64(s.n.Load() - from)
+			runtime.ReadMemStats(&after)
+			allocations := float64(after.Mallocs-before.Mallocs) / handled
+			bytes := float64(after.TotalAlloc-before.TotalAlloc) / handled
+			t.Logf("%.3f allocations, %.0f bytes per message", allocations, bytes)
+			most, mostBytes := allocationsPerMessage, float64(bytesPerMessage)
+			if c.done { // a channel of its own for whoever asks
+				most, mostBytes = most+2, mostBytes+200
+			}
+			if allocations > most {
+				t.Errorf("%.3f allocations per message, want at most %.1f", allocations, most)
+			}
+			if bytes > mostBytes {
+				t.Errorf("%.0f bytes allocated per message, want at most %.0f", bytes, mostBytes)
+			}
+		})
+	}
+}
+
+func TestIdleConsumersAreSmall(t *testing.T) {
+	const n = 500
+	setup := memoryIdle(n)
+	bare, err := setup.bare(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosted, err := memoryIdle(n).hosted(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := hosted.minus(bare)
+	t.Logf("supervised: %d bytes (%d heap), %.2f goroutines each; own share %d bytes",
+		hosted.live()/n, hosted.Heap/n, float64(hosted.Goroutines)/n, own.live()/n)
+	if got := own.live() / n; got > ownBytesGoal {
+		t.Errorf("an idle consumer's own share is %d bytes, want at most %d", got, ownBytesGoal)
+	}
+	if got := hosted.Goroutines; got > ownGoroutinesGoal*n {
+		t.Errorf("%d idle consumers have %d goroutines, want at most %d each", n, got, ownGoroutinesGoal)
+	}
+}
+
+func closeHost(t *testing.T, h *host) {
+	t.Helper()
+	if err := h.close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
