@@ -258,8 +258,11 @@ func (c *consumer) reap() {
 
 // closingLimit is how long STOPPED waits for the broker's confirmation.
 func (c *consumer) closingLimit() time.Duration {
-	if c.op != nil && c.op.kill {
+	switch {
+	case c.op != nil && c.op.kill:
 		return killClose
+	case c.final:
+		return max(killClose, time.Until(c.at.hard))
 	}
 	return max(closeGrace, time.Until(c.at.hard))
 }

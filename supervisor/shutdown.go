@@ -12,6 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
+// linkClose bounds the end of a connection, an embedded server's included.
+const linkClose = time.Second
+
 // ErrHardLimit: the shutdown's hard limit fired; the receipts name what was
 // abandoned.
 var ErrHardLimit = errors.New("the hard limit fired while handlers were still running")
@@ -44,7 +47,7 @@ func (s *Supervisor) Shutdown(ctx context.Context) ([]*pb.Receipt, error) {
 			ops = append(ops, o)
 		}
 	}
-	forced := s.awaitStopped(ctx, all, began.Add(d.Hard+closeGrace))
+	forced := s.awaitStopped(ctx, all, began.Add(d.Hard+2*killClose))
 	s.clock.stop()
 	s.recorder.close()
 	err := s.closeLinks(ctx)
@@ -146,7 +149,8 @@ func (c *consumer) killAtEnd() {
 // closeLinks waits for closings that are under way, but not for ever, then
 // ends the connections.
 func (s *Supervisor) closeLinks(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	ctx = context.WithoutCancel(ctx)
+	bounded, cancel := context.WithTimeout(ctx, killClose)
 	defer cancel()
 	var reaping []<-chan struct{}
 	for _, c := range s.all() {
@@ -156,14 +160,22 @@ func (s *Supervisor) closeLinks(ctx context.Context) error {
 		default:
 		}
 	}
-	waitAll(ctx, reaping)
+	waitAll(bounded, reaping)
 	s.stopReaping(errors.New("the process ends"))
-	waitAll(context.WithoutCancel(ctx), reaping) // each returns with its context
-	var errs []error
+	waitAll(ctx, reaping) // each returns with its context
+	errs := make(chan error)
 	for _, l := range s.links {
-		errs = append(errs, l.close(ctx))
+		go func() {
+			bounded, cancel := context.WithTimeout(ctx, linkClose)
+			defer cancel()
+			errs <- l.close(bounded)
+		}()
 	}
-	return errors.Join(errs...)
+	var all []error
+	for range s.links {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
 }
 
 // stopStarting closes the gate at once; the actor gives back what waits.
