@@ -73,38 +73,22 @@ func refusedLiteral(host string) string {
 	return refusedAddr(addr)
 }
 
-// refusedNets are refused beside the classes that package netip knows.
-var refusedNets = []struct {
-	net netip.Prefix
-	why string
-}{
-	{netip.MustParsePrefix("0.0.0.0/8"), "means this host and not an endpoint"},
-	{netip.MustParsePrefix("255.255.255.255/32"), "is the broadcast address"},
-	{netip.MustParsePrefix("fd00:ec2::254/128"), "is a cloud's metadata service"},
-}
-
-// nat64 embeds an IPv4 address in its last four bytes.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
-
 // refusedAddr says why handlers never call an address, or "".
 func refusedAddr(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
-	if nat64.Contains(a) {
+	if netip.MustParsePrefix("64:ff9b::/96").Contains(a) { // NAT64: the last four bytes are an IPv4 address
 		b := a.As16()
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	switch {
 	case a.IsLinkLocalUnicast():
 		return "is link-local, where cloud metadata and other host services live"
-	case a.IsMulticast():
-		return "is a multicast address"
-	case a.IsUnspecified():
+	case a == netip.MustParseAddr("fd00:ec2::254"):
+		return "is a cloud's metadata service"
+	case a.IsMulticast(), a == netip.MustParseAddr("255.255.255.255"):
+		return "is a multicast or broadcast address"
+	case a.IsUnspecified(), netip.MustParsePrefix("0.0.0.0/8").Contains(a):
 		return "means this host and not an endpoint"
-	}
-	for _, r := range refusedNets {
-		if r.net.Contains(a) {
-			return r.why
-		}
 	}
 	return ""
 }

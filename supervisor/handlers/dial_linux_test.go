@@ -50,7 +50,11 @@ func deafListener(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
+	in4, ok := name.(*syscall.SockaddrInet4)
+	if !ok {
+		t.Fatalf("bound to %v", name)
+	}
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in4.Port))
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)

@@ -25,60 +25,101 @@ func published() time.Time {
 	return time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("", 3600))
 }
 
-// baseHeader is of each request, unless a case says otherwise.
-var baseHeader = map[string]string{
-	"Content-Type": "application/octet-stream", "Ce-Specversion": "1.0", "Ce-Id": "ORDERS:7",
-	"Ce-Source": source, "Ce-Type": "message", "Ce-Subject": "orders.new",
-	"Ce-Attempt": "1", "Ce-Redelivered": "0",
-}
-
-var eventHeaderCases = []struct {
-	name    string
-	change  func(*supervisor.Message)
-	headers headers
-	// want beside base; "" takes away.
-	want map[string]string
-}{
-	{"plain", nil, nil, nil},
-	{"no headers at all", func(m *supervisor.Message) { m.Headers = nil }, nil, nil},
-	{"time and key", func(m *supervisor.Message) { m.Published = published(); m.Key = []byte("key é") }, nil,
-		map[string]string{"Ce-Time": "2026-01-02T02:04:05.000006Z", "Ce-Partitionkey": "key%20%C3%A9"}},
-	{"binary key", func(m *supervisor.Message) { m.Key = []byte{0xff, 0} }, nil,
-		map[string]string{"Ce-Droppedheaders": "1"}},
-	{"kafka names", nil, headers{{"ce_id", "a b"}, {"ce_type", "t"}, {"ce_source", "/s"}, {"ce_specversion", "1.0"}, {"content-type", "text/plain"}},
-		map[string]string{"Ce-Id": "a%20b", "Ce-Type": "t", "Ce-Source": "/s", "Content-Type": "text/plain"}},
-	{"amqp names", nil, headers{{"cloudEvents:id", "1"}, {"cloudEvents_type", "t"}, {"CLOUDEVENTS_myext", "50%"}},
-		map[string]string{"Ce-Id": "1", "Ce-Type": "t", "Ce-Myext": "50%25"}},
-	{"nats names are encoded", nil, headers{{"ce-id", "a%20b"}, {"Ce-Myext", "Euro%20%E2%82%AC"}, {"ce-raw", "50%"}},
-		map[string]string{"Ce-Id": "a%20b", "Ce-Myext": "Euro%20%E2%82%AC", "Ce-Raw": "50%25"}},
-	{"an event decoded to control characters", nil, headers{{"ce-myext", "a%0D%0Ab"}},
-		map[string]string{"Ce-Droppedheaders": "1"}},
-	{"an attribute twice", nil, headers{{"ce-type", "a"}, {"ce_type", "b"}},
-		map[string]string{"Ce-Type": "a", "Ce-Droppedheaders": "1"}},
-	{"attributes of an earlier hop", nil, headers{{"ce-attempt", "9"}, {"ce_redelivered", "9"}, {"ce-droppedheaders", "9"}}, nil},
-	{"bad attribute names", nil, headers{{"ce-my-ext", "1"}, {"ce_é", "1"}, {"ce-", "1"}},
-		map[string]string{"Ce-Droppedheaders": "2", "Message-Header-Ce-": "1"}},
-	{"empty attributes", nil, headers{{"ce-id", ""}, {"ce-source", ""}, {"Content-Type", ""}}, nil},
-	{"structured mode", func(m *supervisor.Message) { m.Published = published() }, headers{{"Content-Type", "application/cloudevents+json; charset=UTF-8"}},
-		map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8", "Ce-Specversion": "", "Ce-Id": "", "Ce-Source": "", "Ce-Type": "", "Ce-Subject": ""}},
-	{"datacontenttype", nil, headers{{"ce_datacontenttype", "application/json"}},
-		map[string]string{"Content-Type": "application/json"}},
-	{"content type with a line break", nil, headers{{"Content-Type", "text/plain\r\nX: y"}},
-		map[string]string{"Ce-Droppedheaders": "1"}},
-	{"trace context", nil, headers{{"traceparent", "00-ab-cd-01"}, {"Tracestate", "a=b, c=d"}},
-		map[string]string{"Traceparent": "00-ab-cd-01", "Tracestate": "a=b, c=d"}},
-	{"a request's own names", nil, headers{{"Host", "evil"}, {"content-length", "0"}, {"Transfer-Encoding", "chunked"}, {"Cookie", "a=b"}},
-		map[string]string{"Message-Header-Host": "evil", "Message-Header-Content-Length": "0", "Message-Header-Transfer-Encoding": "chunked", "Message-Header-Cookie": "a=b"}},
-	{"hostile", nil, headers{{"a\x00b", "1"}, {"", "1"}, {"X: y\r\nZ", "1"}, {"N", "a\x00b"}, {"U", "\xff\xfe"}, {"L", "a\r\nb"}, {"Ok", `a "b"`}},
-		map[string]string{"Ce-Droppedheaders": "6", "Message-Header-Ok": "a%20%22b%22"}},
-	{"id with a NUL", func(m *supervisor.Message) { m.Name = "a\x00b" }, nil,
-		map[string]string{"Ce-Id": "sha256-59b271ae1bbcb1d31d41929817f4b16fb439eb4f31520b5ad1d5ce98920a7138"}},
-	{"huge subject", func(m *supervisor.Message) { m.Subject = strings.Repeat("s", maxHeaderBytes) }, nil,
-		map[string]string{"Ce-Subject": "", "Ce-Droppedheaders": "1"}},
-}
-
 func TestEventHeader(t *testing.T) {
-	for _, c := range eventHeaderCases {
+	// Of each request, unless a case says otherwise.
+	base := map[string]string{
+		"Content-Type": "application/octet-stream", "Ce-Specversion": "1.0", "Ce-Id": "ORDERS:7",
+		"Ce-Source": source, "Ce-Type": "message", "Ce-Subject": "orders.new",
+		"Ce-Attempt": "1", "Ce-Redelivered": "0",
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*supervisor.Message)
+		headers headers
+		// want beside base; "" takes away.
+		want map[string]string
+	}{
+		{"plain", nil, nil, nil},
+		{"no headers at all", func(m *supervisor.Message) { m.Headers = nil }, nil, nil},
+		{
+			"time and key", func(m *supervisor.Message) { m.Published = published(); m.Key = []byte("key é") }, nil,
+			map[string]string{"Ce-Time": "2026-01-02T02:04:05.000006Z", "Ce-Partitionkey": "key%20%C3%A9"},
+		},
+		{
+			"binary key", func(m *supervisor.Message) { m.Key = []byte{0xff, 0} }, nil,
+			map[string]string{"Ce-Droppedheaders": "1"},
+		},
+		{
+			"kafka names", nil,
+			headers{{"ce_id", "a b"}, {"ce_type", "t"}, {"ce_source", "/s"}, {"ce_specversion", "1.0"}, {"content-type", "text/plain"}},
+			map[string]string{"Ce-Id": "a%20b", "Ce-Type": "t", "Ce-Source": "/s", "Content-Type": "text/plain"},
+		},
+		{
+			"amqp names", nil,
+			headers{{"cloudEvents:id", "1"}, {"cloudEvents_type", "t"}, {"CLOUDEVENTS_myext", "50%"}},
+			map[string]string{"Ce-Id": "1", "Ce-Type": "t", "Ce-Myext": "50%25"},
+		},
+		{
+			"nats names are encoded", nil,
+			headers{{"ce-id", "a%20b"}, {"Ce-Myext", "Euro%20%E2%82%AC"}, {"ce-raw", "50%"}},
+			map[string]string{"Ce-Id": "a%20b", "Ce-Myext": "Euro%20%E2%82%AC", "Ce-Raw": "50%25"},
+		},
+		{
+			"an event decoded to control characters", nil,
+			headers{{"ce-myext", "a%0D%0Ab"}},
+			map[string]string{"Ce-Droppedheaders": "1"},
+		},
+		{
+			"an attribute twice", nil,
+			headers{{"ce-type", "a"}, {"ce_type", "b"}},
+			map[string]string{"Ce-Type": "a", "Ce-Droppedheaders": "1"},
+		},
+		{"attributes of an earlier hop", nil, headers{{"ce-attempt", "9"}, {"ce_redelivered", "9"}, {"ce-droppedheaders", "9"}}, nil},
+		{
+			"bad attribute names", nil,
+			headers{{"ce-my-ext", "1"}, {"ce_é", "1"}, {"ce-", "1"}},
+			map[string]string{"Ce-Droppedheaders": "2", "Message-Header-Ce-": "1"},
+		},
+		{"empty attributes", nil, headers{{"ce-id", ""}, {"ce-source", ""}, {"Content-Type", ""}}, nil},
+		{
+			"structured mode", func(m *supervisor.Message) { m.Published = published() },
+			headers{{"Content-Type", "application/cloudevents+json; charset=UTF-8"}},
+			map[string]string{"Content-Type": "application/cloudevents+json; charset=UTF-8", "Ce-Specversion": "", "Ce-Id": "", "Ce-Source": "", "Ce-Type": "", "Ce-Subject": ""},
+		},
+		{
+			"datacontenttype", nil,
+			headers{{"ce_datacontenttype", "application/json"}},
+			map[string]string{"Content-Type": "application/json"},
+		},
+		{
+			"content type with a line break", nil,
+			headers{{"Content-Type", "text/plain\r\nX: y"}},
+			map[string]string{"Ce-Droppedheaders": "1"},
+		},
+		{
+			"trace context", nil,
+			headers{{"traceparent", "00-ab-cd-01"}, {"Tracestate", "a=b, c=d"}},
+			map[string]string{"Traceparent": "00-ab-cd-01", "Tracestate": "a=b, c=d"},
+		},
+		{
+			"a request's own names", nil,
+			headers{{"Host", "evil"}, {"content-length", "0"}, {"Transfer-Encoding", "chunked"}, {"Cookie", "a=b"}},
+			map[string]string{"Message-Header-Host": "evil", "Message-Header-Content-Length": "0", "Message-Header-Transfer-Encoding": "chunked", "Message-Header-Cookie": "a=b"},
+		},
+		{
+			"hostile", nil,
+			headers{{"a\x00b", "1"}, {"", "1"}, {"X: y\r\nZ", "1"}, {"N", "a\x00b"}, {"U", "\xff\xfe"}, {"L", "a\r\nb"}, {"Ok", `a "b"`}},
+			map[string]string{"Ce-Droppedheaders": "6", "Message-Header-Ok": "a%20%22b%22"},
+		},
+		{
+			"id with a NUL", func(m *supervisor.Message) { m.Name = "a\x00b" }, nil,
+			map[string]string{"Ce-Id": "sha256-59b271ae1bbcb1d31d41929817f4b16fb439eb4f31520b5ad1d5ce98920a7138"},
+		},
+		{
+			"huge subject", func(m *supervisor.Message) { m.Subject = strings.Repeat("s", maxHeaderBytes) }, nil,
+			map[string]string{"Ce-Subject": "", "Ce-Droppedheaders": "1"},
+		},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := message()
 			m.Headers = c.headers
@@ -86,7 +127,7 @@ func TestEventHeader(t *testing.T) {
 				c.change(m)
 			}
 			want := http.Header{}
-			for _, set := range []map[string]string{baseHeader, c.want} {
+			for _, set := range []map[string]string{base, c.want} {
 				for k, v := range set {
 					want.Set(k, v)
 				}
@@ -132,8 +173,10 @@ func TestEventHeaderProperties(t *testing.T) {
 	)
 	name := rapid.OneOf(anything,
 		rapid.StringMatching(`(ce-|ce_|cloudEvents:|cloudEvents_|CE-)[a-z0-9]{0,9}`),
-		rapid.SampledFrom([]string{"ce-id", "ce_id", "ce_source", "ce-specversion", "content-type", "Host",
-			"Content-Length", "Transfer-Encoding", "Connection", "traceparent", "tracestate", "Ce-Attempt"}),
+		rapid.SampledFrom([]string{
+			"ce-id", "ce_id", "ce_source", "ce-specversion", "content-type", "Host",
+			"Content-Length", "Transfer-Encoding", "Connection", "traceparent", "tracestate", "Ce-Attempt",
+		}),
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		m := message()

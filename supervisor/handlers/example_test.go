@@ -43,7 +43,7 @@ func bill(ctx context.Context) error {
 			return supervisor.Ack()
 		}),
 	}
-	host, closeStore, err := start(&memory.Driver{Broker: broker}, handlers.Go(functions))
+	host, closeStore, err := start(&memory.Driver{Broker: broker}, handlers.Go(functions)) //nolint:contextcheck // closing the store takes no context
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,10 @@ func newHTTP(t *testing.T, spec *supervisorv1.ConsumerSpec, secrets map[string]s
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := h.(*httpHandler)
+	own, ok := h.(*httpHandler)
+	if !ok {
+		t.Fatalf("got a %T", h)
+	}
 	t.Cleanup(func() {
 		if err := own.Close(); err != nil {
 			t.Error(err)

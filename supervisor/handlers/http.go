@@ -106,18 +106,28 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// Headers that a spec cannot set.
-var (
-	messageHeaders = []string{"Content-Length", "Ce-Specversion", "Ce-Id", "Ce-Attempt", "Ce-Redelivered", "Ce-Droppedheaders"}
-	// hopHeaders are the connection's own.
-	hopHeaders = []string{
-		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
+// owner says whose a header is that a spec cannot set, or "".
+func owner(canonical string) string {
+	switch canonical {
+	case "Host":
+		return "the url"
+	case "Content-Length", "Ce-Specversion", "Ce-Id", "Ce-Attempt", "Ce-Redelivered", "Ce-Droppedheaders":
+		return "the message"
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect":
+		return "the connection"
 	}
-)
+	return ""
+}
 
-// secretHeaders hold credentials by their nature: no value inline.
-var secretHeaders = []string{"Authorization", "Cookie", "X-Api-Key", "X-Auth-Token"}
+// isCredential tells of the headers that hold secrets by their nature.
+func isCredential(canonical string) bool {
+	switch canonical {
+	case "Authorization", "Cookie", "X-Api-Key", "X-Auth-Token":
+		return true
+	}
+	return false
+}
 
 // refusedHeader says why the spec may not set a header, or "". It never
 // repeats the value.
@@ -126,12 +136,8 @@ func refusedHeader(name, value string) string {
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):
 		return "not a header name: only letters, digits and !#$%&'*+-.^_`|~"
-	case canonical == "Host":
-		return "cannot be set: it comes from the url"
-	case slices.Contains(messageHeaders, canonical):
-		return "cannot be set: it comes from the message"
-	case slices.Contains(hopHeaders, canonical):
-		return "cannot be set: it belongs to the connection"
+	case owner(canonical) != "":
+		return "cannot be set: it belongs to " + owner(canonical)
 	}
 	return refusedValue(canonical, value)
 }
@@ -142,7 +148,7 @@ func refusedValue(canonical, value string) string {
 		if textform.CheckSecret(value) != nil {
 			return "the reference is out of form; write env:NAME or file:PATH"
 		}
-	case slices.Contains(secretHeaders, canonical):
+	case isCredential(canonical):
 		return "holds a secret; write env:NAME or file:PATH for the whole value"
 	case !httpguts.ValidHeaderFieldValue(value):
 		return "the value has a line break or another control character; leave it out"

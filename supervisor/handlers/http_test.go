@@ -16,49 +16,47 @@ import (
 	"github.com/seed-111f5b8e/supervisord/supervisor"
 )
 
-var answerCases = []struct {
-	name   string
-	status int
-	header map[string]string
-	want   verdict
-}{
-	{"200", 200, nil, verdict{action: ack}},
-	{"202", 202, nil, verdict{action: ack}},
-	{"204", 204, nil, verdict{action: ack}},
-	{"300", 300, nil, verdict{action: retryLater}},
-	{"304", 304, nil, verdict{action: retryLater}},
-	{"400", 400, nil, verdict{action: deadLetter}},
-	{"401", 401, nil, verdict{action: deadLetter}},
-	{"404", 404, nil, verdict{action: deadLetter}},
-	{"408", 408, nil, verdict{action: retryLater}},
-	{"409", 409, nil, verdict{action: deadLetter}},
-	{"413", 413, nil, verdict{action: deadLetter}},
-	{"425", 425, nil, verdict{action: retryLater}},
-	{"431", 431, nil, verdict{action: deadLetter}},
-	{"500", 500, nil, verdict{action: retryLater}},
-	{"504", 504, nil, verdict{action: retryLater}},
-	{"599", 599, nil, verdict{action: retryLater}},
-	{"429 plain", 429, nil, verdict{action: retryLater}},
-	{"429 seconds", 429, map[string]string{"Retry-After": "7"}, verdict{action: retryLater, after: 7 * time.Second}},
-	{"503 seconds", 503, map[string]string{"Retry-After": " 90 "}, verdict{action: retryLater, after: 90 * time.Second}},
-	{"503 zero", 503, map[string]string{"Retry-After": "0"}, verdict{action: retryLater}},
-	{"503 capped", 503, map[string]string{"Retry-After": "86400"}, verdict{action: retryLater, after: time.Hour}},
-	{"503 beyond int64", 503, map[string]string{"Retry-After": strings.Repeat("9", 30)}, verdict{action: retryLater, after: time.Hour}},
-	{"503 negative", 503, map[string]string{"Retry-After": "-5"}, verdict{action: retryLater}},
-	{"503 nonsense", 503, map[string]string{"Retry-After": "soon"}, verdict{action: retryLater}},
-	{"500 has no Retry-After", 500, map[string]string{"Retry-After": "7"}, verdict{action: retryLater}},
-	{"503 date by the server's clock", 503, map[string]string{
-		"Date":        "Wed, 01 Jan 2020 00:00:00 GMT",
-		"Retry-After": "Wed, 01 Jan 2020 00:00:30 GMT",
-	}, verdict{action: retryLater, after: 30 * time.Second}},
-	{"503 date past", 503, map[string]string{
-		"Date":        "Wed, 01 Jan 2020 00:01:00 GMT",
-		"Retry-After": "Wed, 01 Jan 2020 00:00:00 GMT",
-	}, verdict{action: retryLater}},
-}
-
 func TestHTTPAnswers(t *testing.T) {
-	for _, c := range answerCases {
+	for _, c := range []struct {
+		name   string
+		status int
+		header map[string]string
+		want   verdict
+	}{
+		{"200", 200, nil, verdict{action: ack}},
+		{"202", 202, nil, verdict{action: ack}},
+		{"204", 204, nil, verdict{action: ack}},
+		{"300", 300, nil, verdict{action: retryLater}},
+		{"304", 304, nil, verdict{action: retryLater}},
+		{"400", 400, nil, verdict{action: deadLetter}},
+		{"401", 401, nil, verdict{action: deadLetter}},
+		{"404", 404, nil, verdict{action: deadLetter}},
+		{"408", 408, nil, verdict{action: retryLater}},
+		{"409", 409, nil, verdict{action: deadLetter}},
+		{"413", 413, nil, verdict{action: deadLetter}},
+		{"425", 425, nil, verdict{action: retryLater}},
+		{"431", 431, nil, verdict{action: deadLetter}},
+		{"500", 500, nil, verdict{action: retryLater}},
+		{"504", 504, nil, verdict{action: retryLater}},
+		{"599", 599, nil, verdict{action: retryLater}},
+		{"429 plain", 429, nil, verdict{action: retryLater}},
+		{"429 seconds", 429, map[string]string{"Retry-After": "7"}, verdict{action: retryLater, after: 7 * time.Second}},
+		{"503 seconds", 503, map[string]string{"Retry-After": " 90 "}, verdict{action: retryLater, after: 90 * time.Second}},
+		{"503 zero", 503, map[string]string{"Retry-After": "0"}, verdict{action: retryLater}},
+		{"503 capped", 503, map[string]string{"Retry-After": "86400"}, verdict{action: retryLater, after: time.Hour}},
+		{"503 beyond int64", 503, map[string]string{"Retry-After": strings.Repeat("9", 30)}, verdict{action: retryLater, after: time.Hour}},
+		{"503 negative", 503, map[string]string{"Retry-After": "-5"}, verdict{action: retryLater}},
+		{"503 nonsense", 503, map[string]string{"Retry-After": "soon"}, verdict{action: retryLater}},
+		{"500 has no Retry-After", 500, map[string]string{"Retry-After": "7"}, verdict{action: retryLater}},
+		{"503 date by the server's clock", 503, map[string]string{
+			"Date":        "Wed, 01 Jan 2020 00:00:00 GMT",
+			"Retry-After": "Wed, 01 Jan 2020 00:00:30 GMT",
+		}, verdict{action: retryLater, after: 30 * time.Second}},
+		{"503 date past", 503, map[string]string{
+			"Date":        "Wed, 01 Jan 2020 00:01:00 GMT",
+			"Retry-After": "Wed, 01 Jan 2020 00:00:00 GMT",
+		}, verdict{action: retryLater}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				for k, v := range c.header {
@@ -194,49 +192,49 @@ func hangAfter(conn net.Conn, answer string, sent func()) {
 	io.Copy(io.Discard, conn) //nolint:errcheck // the client may be gone
 }
 
-var brokenAnswers = []struct {
-	name  string
-	serve func(net.Conn, int)
-	want  action
-	words string
-}{
-	{"reset", func(conn net.Conn, _ int) {
-		readRequest(conn)
-		conn.(*net.TCPConn).SetLinger(0) //nolint:errcheck // then it is no reset
-	}, retryLater, "reset"},
-	{"closed without an answer", func(conn net.Conn, _ int) { readRequest(conn) }, retryLater, "EOF"},
-	{"not HTTP", func(conn net.Conn, _ int) {
-		readRequest(conn)
-		io.WriteString(conn, "220 smtp ready\r\n") //nolint:errcheck // the client may be gone
-	}, retryLater, "malformed HTTP"},
-	{"200 that breaks off", func(conn net.Conn, _ int) {
-		readRequest(conn)
-		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab") //nolint:errcheck // the client may be gone
-	}, retryLater, "200 OK, but the answer broke off"},
-	{"400 that breaks off", func(conn net.Conn, _ int) {
-		readRequest(conn)
-		io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 9\r\n\r\nab") //nolint:errcheck // the client may be gone
-	}, retryLater, "400 Bad Request, but the answer broke off"},
-	{"switches protocols", func(conn net.Conn, _ int) {
-		hang(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
-	}, retryLater, "nobody asked for"},
-	{"200 without end", func(conn net.Conn, _ int) {
-		readRequest(conn)
-		io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n") //nolint:errcheck // the client may be gone
-		for {
-			if _, err := conn.Write(make([]byte, 8<<10)); err != nil {
-				return
-			}
-		}
-	}, ack, ""},
-	{"header too large", func(conn net.Conn, _ int) {
-		readRequest(conn)
-		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nX: %s\r\n\r\n", strings.Repeat("x", 2*maxAnswer)) //nolint:errcheck // the client may be gone
-	}, retryLater, "exceeded"},
-}
-
 func TestHTTPBrokenAnswers(t *testing.T) {
-	for _, c := range brokenAnswers {
+	for _, c := range []struct {
+		name  string
+		serve func(net.Conn, int)
+		want  action
+		words string
+	}{
+		{"reset", func(conn net.Conn, _ int) {
+			readRequest(conn)
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+		}, retryLater, "reset"},
+		{"closed without an answer", func(conn net.Conn, _ int) { readRequest(conn) }, retryLater, "EOF"},
+		{"not HTTP", func(conn net.Conn, _ int) {
+			readRequest(conn)
+			io.WriteString(conn, "220 smtp ready\r\n") //nolint:errcheck // the client may be gone
+		}, retryLater, "malformed HTTP"},
+		{"200 that breaks off", func(conn net.Conn, _ int) {
+			readRequest(conn)
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab") //nolint:errcheck // the client may be gone
+		}, retryLater, "200 OK, but the answer broke off"},
+		{"400 that breaks off", func(conn net.Conn, _ int) {
+			readRequest(conn)
+			io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 9\r\n\r\nab") //nolint:errcheck // the client may be gone
+		}, retryLater, "400 Bad Request, but the answer broke off"},
+		{"switches protocols", func(conn net.Conn, _ int) {
+			hang(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		}, retryLater, "nobody asked for"},
+		{"200 without end", func(conn net.Conn, _ int) {
+			readRequest(conn)
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n") //nolint:errcheck // the client may be gone
+			for {
+				if _, err := conn.Write(make([]byte, 8<<10)); err != nil {
+					return
+				}
+			}
+		}, ack, ""},
+		{"header too large", func(conn net.Conn, _ int) {
+			readRequest(conn)
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nX: %s\r\n\r\n", strings.Repeat("x", 2*maxAnswer))
+		}, retryLater, "exceeded"},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			url, _ := rawServer(t, c.serve)
 			got := newHTTP(t, httpSpec(url, nil), nil).post(t.Context(), message())
@@ -306,7 +304,11 @@ func TestHTTP2(t *testing.T) {
 	srv.StartTLS()
 	defer srv.Close()
 	h := newHTTP(t, httpSpec(srv.URL, nil), nil)
-	h.transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
+	trusting, ok := srv.Client().Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("the server has another transport")
+	}
+	h.transport.TLSClientConfig = trusting.TLSClientConfig
 	if got := h.post(t.Context(), message()); got.action != ack {
 		t.Errorf("got %+v", got)
 	}

@@ -57,8 +57,10 @@ func TestLog(t *testing.T) {
 				t.Fatalf("%v: %s", err, out.String())
 			}
 			delete(got, "time")
-			want := map[string]any{"msg": "message", "id": "ORDERS:7", "subject": "orders.new", "key": "k",
-				"size": 7.0, "attempt": 1.0, "redelivered": 0.0}
+			want := map[string]any{
+				"msg": "message", "id": "ORDERS:7", "subject": "orders.new", "key": "k",
+				"size": 7.0, "attempt": 1.0, "redelivered": 0.0,
+			}
 			maps.Copy(want, c.want)
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("got  %v\nwant %v", got, want)
