@@ -32,7 +32,7 @@ func (d *decoder) fault(line, column int, path, message string) {
 	}
 }
 
-func (d *decoder) faultAt(n *yaml.Node, path, format string, args ...any) {
+func (d *decoder) faultAtf(n *yaml.Node, path, format string, args ...any) {
 	d.fault(n.Line, n.Column, path, fmt.Sprintf(format, args...))
 }
 
@@ -61,14 +61,14 @@ func (d *decoder) visit(n *yaml.Node, path string) *yaml.Node {
 	}
 	if d.budget--; d.budget < 0 {
 		d.spent = true
-		d.faultAt(n, path, "the aliases of this document expand to more than %d values: write them out", maxAliased)
+		d.faultAtf(n, path, "the aliases of this document expand to more than %d values: write them out", maxAliased)
 		return nil
 	}
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
-		d.faultAt(n, path, "is empty: give it a value, {} for all defaults, or remove the line")
+		d.faultAtf(n, path, "is empty: give it a value, {} for all defaults, or remove the line")
 		return nil
 	}
 	return n
@@ -82,7 +82,7 @@ type entry struct{ key, value *yaml.Node }
 // no mapping.
 func (d *decoder) entries(n *yaml.Node, path string, at func(path, key string) string) ([]entry, bool) {
 	if n.Kind != yaml.MappingNode || n.ShortTag() != "!!map" {
-		d.faultAt(n, path, "is %s; a mapping is expected: lines of \"key: value\"", kindOf(n))
+		d.faultAtf(n, path, "is %s; a mapping is expected: lines of \"key: value\"", kindOf(n))
 		return nil, false
 	}
 	var all []entry
@@ -94,10 +94,10 @@ func (d *decoder) entries(n *yaml.Node, path string, at func(path, key string) s
 		}
 		switch first := seen[key.Value]; {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
-			d.faultAt(n.Content[i], path, "a key must be a plain word")
+			d.faultAtf(n.Content[i], path, "a key must be a plain word")
 		case key.ShortTag() == "!!merge":
 		case first != nil:
-			d.faultAt(n.Content[i], at(path, key.Value), "is given twice; first in line %d", first.Line)
+			d.faultAtf(n.Content[i], at(path, key.Value), "is given twice; first in line %d", first.Line)
 		default:
 			seen[key.Value] = n.Content[i]
 			all = append(all, entry{key, n.Content[i+1]})
@@ -159,7 +159,7 @@ func (d *decoder) mergeSources(n *yaml.Node, path string) []*yaml.Node {
 		}
 	}
 	if from == nil {
-		d.faultAt(at, path, "the merge key << takes a mapping or a list of mappings")
+		d.faultAtf(at, path, "the merge key << takes a mapping or a list of mappings")
 	}
 	return from
 }
@@ -184,7 +184,7 @@ func (d *decoder) message(m protoreflect.Message, n *yaml.Node, path string) boo
 		at := fieldPath(path, string(fd.Name()))
 		if one := fd.ContainingOneof(); one != nil && !one.IsSynthetic() {
 			if first := members[one.FullName()]; first != nil {
-				d.faultAt(e.key, at, "%s in line %d excludes it: only one of %s may be given",
+				d.faultAtf(e.key, at, "%s in line %d excludes it: only one of %s may be given",
 					first.Value, first.Line, words(memberNames(one), "and"))
 				continue
 			}
@@ -205,22 +205,22 @@ func (d *decoder) unknownField(md protoreflect.MessageDescriptor, key *yaml.Node
 	}
 	// What is no word may be a value, and a secret: it is not repeated.
 	if !fieldWord.MatchString(key.Value) {
-		d.faultAt(key, path, `not "key: value": a space may be missing after the colon, or quotes around the key`)
+		d.faultAtf(key, path, `not "key: value": a space may be missing after the colon, or quotes around the key`)
 		return
 	}
 	at := fieldPath(path, key.Value)
 	if near := nearest(key.Value, names); near != "" {
-		d.faultAt(key, at, "unknown field; did you mean %s?", near)
+		d.faultAtf(key, at, "unknown field; did you mean %s?", near)
 		if !slices.ContainsFunc(others, func(e entry) bool { return e.key.Value == near }) {
 			d.doc.faulty = append(d.doc.faulty, fieldPath(path, near))
 		}
 		return
 	}
 	if len(names) == 0 {
-		d.faultAt(key, at, "unknown field; nothing can be set here: write {}")
+		d.faultAtf(key, at, "unknown field; nothing can be set here: write {}")
 		return
 	}
-	d.faultAt(key, at, "unknown field; here may stand %s", words(names, "and"))
+	d.faultAtf(key, at, "unknown field; here may stand %s", words(names, "and"))
 }
 
 func memberNames(one protoreflect.OneofDescriptor) []string {
@@ -250,7 +250,7 @@ func (d *decoder) list(m protoreflect.Message, fd protoreflect.FieldDescriptor, 
 		return
 	}
 	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
-		d.faultAt(n, path, "is %s; a list is expected: [a, b], or lines of \"- a\"", kindOf(n))
+		d.faultAtf(n, path, "is %s; a list is expected: [a, b], or lines of \"- a\"", kindOf(n))
 		return
 	}
 	list := m.Mutable(fd).List()
@@ -274,7 +274,7 @@ func (d *decoder) mapping(m protoreflect.Message, fd protoreflect.FieldDescripto
 		at := KeyPath(path, e.key.Value)
 		key, err := mapKey(fd.MapKey(), e.key.Value)
 		if err != nil {
-			d.faultAt(e.key, at, "the key %s", err)
+			d.faultAtf(e.key, at, "the key %s", err)
 			continue
 		}
 		if v, ok := d.value(fd.MapValue(), values.NewValue(), e.value, at); ok {
@@ -292,12 +292,12 @@ func (d *decoder) value(fd protoreflect.FieldDescriptor, zero protoreflect.Value
 		return zero, false
 	}
 	if n.Kind != yaml.ScalarNode {
-		d.faultAt(n, path, "is %s; %s is expected", kindOf(n), want(fd))
+		d.faultAtf(n, path, "is %s; %s is expected", kindOf(n), want(fd))
 		return zero, false
 	}
 	v, err := scalar(fd, n)
 	if err != nil {
-		d.faultAt(n, path, "%s", err)
+		d.faultAtf(n, path, "%s", err)
 		return zero, false
 	}
 	return v, true

@@ -56,8 +56,8 @@ func TestDecode(t *testing.T) {
 	if !proto.Equal(docs[0].Message, want) {
 		t.Errorf("read %s\nwant %s", prototext.Format(docs[0].Message), prototext.Format(want))
 	}
-	if got := docs[1].Message.(*supervisorv1.ConsumerSpec).GetName(); len(docs) != 2 || got != "second" {
-		t.Errorf("read %d documents, the second is %q", len(docs), got)
+	if len(docs) != 2 || !proto.Equal(docs[1].Message, &supervisorv1.ConsumerSpec{Name: "second"}) {
+		t.Errorf("read %d documents, the last is %v", len(docs), docs[len(docs)-1].Message)
 	}
 }
 

@@ -230,11 +230,8 @@ var oldBool = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
 // durationText falls back to seconds for what Go's durations cannot hold.
 func durationText(m protoreflect.Message) string {
-	fields := m.Descriptor().Fields()
-	d := &durationpb.Duration{
-		Seconds: m.Get(fields.ByName("seconds")).Int(),
-		Nanos:   int32(m.Get(fields.ByName("nanos")).Int()),
-	}
+	d := &durationpb.Duration{}
+	proto.Merge(d, m.Interface())
 	if v := d.AsDuration(); proto.Equal(durationpb.New(v), d) {
 		return ExactDuration(v)
 	}
@@ -242,11 +239,8 @@ func durationText(m protoreflect.Message) string {
 }
 
 func timeText(m protoreflect.Message) string {
-	fields := m.Descriptor().Fields()
-	t := &timestamppb.Timestamp{
-		Seconds: m.Get(fields.ByName("seconds")).Int(),
-		Nanos:   int32(m.Get(fields.ByName("nanos")).Int()),
-	}
+	t := &timestamppb.Timestamp{}
+	proto.Merge(t, m.Interface())
 	if t.CheckValid() != nil {
 		return fmt.Sprintf("%ds%dns", t.GetSeconds(), t.GetNanos())
 	}

@@ -38,6 +38,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func placed(t *testing.T, data []byte, err error) {
+	t.Helper()
 	var faults textform.Faults
 	if !errors.As(err, &faults) {
 		t.Fatalf("%q: %v", data, err)

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -77,9 +78,10 @@ func nearest(word string, names []string) string {
 	if len(word) > 64 {
 		return ""
 	}
+	a := bare(word)
 	best, distance := "", len(word)
 	for _, name := range names {
-		a, b := bare(word), bare(name)
+		b := bare(name)
 		if n := edits(a, b); n < distance && n <= max(len(b)/3, 1) {
 			best, distance = name, n
 		}
@@ -87,8 +89,14 @@ func nearest(word string, names []string) string {
 	return best
 }
 
+// bare is a name without case and separators.
 func bare(s string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == ' ' {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, s)
 }
 
 // edits counts the bytes to insert, delete, replace or swap with the next one

@@ -17,35 +17,34 @@ func fieldPath(path, field string) string {
 	return path + "." + field
 }
 
-// split cuts a path into field names, map keys and indexes. Of a malformed one
-// it gives what comes before the damage.
+// split cuts a path into field names, map keys and indexes; of one that is
+// malformed it makes what it can.
 func split(path string) []string {
 	var elems []string
 	for path != "" {
 		var elem string
-		if path[0] == '[' {
-			inner := path[1:]
-			quoted, err := strconv.QuotedPrefix(inner)
-			if err == nil {
-				elem, _ = strconv.Unquote(quoted)
-			} else if quoted, _, _ = strings.Cut(inner, "]"); quoted != "" {
-				elem = quoted
-			}
-			path = strings.TrimPrefix(inner[len(quoted):], "]")
-			if quoted == "" {
-				return elems
-			}
-		} else {
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			elem, path = path[:end], path[end:]
-		}
-		path = strings.TrimPrefix(path, ".")
+		elem, path = next(path)
 		elems = append(elems, elem)
 	}
 	return elems
+}
+
+func next(path string) (elem, rest string) {
+	inner, bracket := strings.CutPrefix(path, "[")
+	if !bracket {
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			end = len(path)
+		}
+		return path[:end], strings.TrimPrefix(path[end:], ".")
+	}
+	elem, rest, _ = strings.Cut(inner, "]")
+	if quoted, err := strconv.QuotedPrefix(inner); err == nil {
+		if key, err := strconv.Unquote(quoted); err == nil {
+			elem, rest = key, strings.TrimPrefix(inner[len(quoted):], "]")
+		}
+	}
+	return elem, strings.TrimPrefix(rest, ".")
 }
 
 // within tells whether path is outer or below it.

@@ -15,17 +15,19 @@ import (
 	"github.com/seed-111f5b8e/supervisord/proto/textform"
 )
 
-// messages are the roots that users read or write.
-var messages = []proto.Message{
-	&supervisorv1.ConsumerSpec{}, &supervisorv1.DaemonConfig{}, &supervisorv1.Consumer{},
-	&supervisorv1.Receipt{}, &supervisorv1.WatchResponse{}, &supervisorv1.PauseRequest{},
-	&supervisorv1.GetServerInfoResponse{},
+// messages are roots that users read or write.
+func messages() []proto.Message {
+	return []proto.Message{
+		&supervisorv1.ConsumerSpec{}, &supervisorv1.DaemonConfig{}, &supervisorv1.Consumer{},
+		&supervisorv1.Receipt{}, &supervisorv1.WatchResponse{}, &supervisorv1.PauseRequest{},
+		&supervisorv1.GetServerInfoResponse{},
+	}
 }
 
 // What is written is read back as the same message, by both forms, and says the
 // same when it is written again.
 func TestRoundTrip(t *testing.T) {
-	for _, root := range messages {
+	for _, root := range messages() {
 		t.Run(string(root.ProtoReflect().Descriptor().Name()), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				want := root.ProtoReflect().New()

@@ -42,7 +42,7 @@ func (d *decoder) parse(data []byte) []*yaml.Node {
 		}
 		root := doc.Content[0]
 		if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-			d.faultAt(&doc, "", "an empty document: write one, or remove the ---")
+			d.faultAtf(&doc, "", "an empty document: write one, or remove the ---")
 			continue
 		}
 		roots = append(roots, root)
@@ -94,7 +94,7 @@ const (
 )
 
 // remedies says the YAML parser's complaints in a user's words.
-var remedies = []struct {
+var remedies = []struct { //nolint:gochecknoglobals // a table
 	complaint string
 	where     where
 	message   string
@@ -163,7 +163,7 @@ const lookahead = 4
 // readUntil parses data once more, byte by byte, to see where the parser gave up.
 func readUntil(data []byte) int {
 	in := &byteReader{data: append(bytes.Clone(data), strings.Repeat("\n", lookahead)...)}
-	parseAll(in)
+	parseAll(in) //nolint:errcheck // how far it read is the answer
 	at := min(max(in.read-lookahead, 0), len(data))
 	for at > 0 && (at == len(data) || data[at] == '\n' || data[at] == ' ') {
 		at--

@@ -2,7 +2,7 @@
 // JSON with the field names of the schema, durations as "200ms", sizes as
 // "64MiB", times in RFC 3339 and enums by their short names ("RUNNING").
 //
-// It works on any message by reflection; the options unit and secret of the
+// It works on any generated message by reflection; the options unit and secret of the
 // schema say what its types do not. What [EncodeYAML] and [EncodeJSON] write,
 // [Decode] reads back as the same message.
 //
@@ -21,7 +21,7 @@ import (
 )
 
 // Fault is one thing wrong in a file.
-type Fault struct {
+type Fault struct { //nolint:errname // a fault is one of many
 	File string
 	// Line and Column count from 1.
 	Line, Column int
@@ -42,7 +42,7 @@ func (f Fault) Error() string {
 }
 
 // Faults is all that is wrong in one or more files.
-type Faults []Fault
+type Faults []Fault //nolint:errname // as Fault
 
 // Error has one line for each fault.
 func (f Faults) Error() string {
@@ -99,7 +99,7 @@ func DecodeOne(file string, data []byte, m proto.Message) (Document, error) {
 	d := decoder{file: file}
 	roots := d.parse(data)
 	if len(roots) > 1 {
-		d.faultAt(roots[1], "", "a second document: this file holds exactly one")
+		d.faultAtf(roots[1], "", "a second document: this file holds exactly one")
 	}
 	doc := Document{Message: m, File: file}
 	if len(roots) > 0 {

@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
@@ -52,7 +51,7 @@ var (
 // checker gathers faults.
 type checker struct{ faults []brokers.Fault }
 
-func (c *checker) fault(path, format string, args ...any) {
+func (c *checker) faultf(path, format string, args ...any) {
 	c.faults = append(c.faults, brokers.Faultf(path, format, args...))
 }
 
@@ -68,11 +67,11 @@ func IsName(s string) bool { return len(s) <= maxName && nameForm.MatchString(s)
 func (c *checker) name(path, s string) string {
 	switch {
 	case s == "":
-		c.fault(path, "is missing: a-z, 0-9 and -, at most %d characters", maxName)
+		c.faultf(path, "is missing: a-z, 0-9 and -, at most %d characters", maxName)
 	case len(s) > maxName:
-		c.fault(path, "is longer than %d characters", maxName)
+		c.faultf(path, "is longer than %d characters", maxName)
 	case !IsName(s):
-		c.fault(path, "%q is no name: write a-z, 0-9 and -, beginning and ending with a letter or digit", s)
+		c.faultf(path, "%q is no name: write a-z, 0-9 and -, beginning and ending with a letter or digit", s)
 	default:
 		return s
 	}
@@ -86,11 +85,11 @@ func (c *checker) duration(path string, d *durationpb.Duration, fallback, low, h
 	}
 	switch v := d.AsDuration(); {
 	case v <= 0:
-		c.fault(path, "must be more than 0: leave it out for the default of %s", textform.ExactDuration(fallback))
+		c.faultf(path, "must be more than 0: leave it out for the default of %s", textform.ExactDuration(fallback))
 	case v < low:
-		c.fault(path, "%s is too short: at least %s", textform.ExactDuration(v), textform.ExactDuration(low))
+		c.faultf(path, "%s is too short: at least %s", textform.ExactDuration(v), textform.ExactDuration(low))
 	case v > high:
-		c.fault(path, "%s is too long: at most %s", textform.ExactDuration(v), textform.ExactDuration(high))
+		c.faultf(path, "%s is too long: at most %s", textform.ExactDuration(v), textform.ExactDuration(high))
 	default:
 		return v
 	}
@@ -104,10 +103,13 @@ type span struct {
 	lowest, highest time.Duration
 }
 
-var (
-	backoffSpan = span{low: "initial", high: "max", lowest: defaultInitial, highest: defaultMaxBackoff}
-	stopSpan    = span{low: "soft", high: "hard", lowest: defaultSoft, highest: defaultHard}
-)
+func backoffSpan() span {
+	return span{low: "initial", high: "max", lowest: defaultInitial, highest: defaultMaxBackoff}
+}
+
+func stopSpan() span {
+	return span{low: "soft", high: "hard", lowest: defaultSoft, highest: defaultHard}
+}
 
 // check gives both durations, and blames the order on one that was written.
 func (s span) check(c *checker, path string, low, high *durationpb.Duration) (time.Duration, time.Duration) {
@@ -118,26 +120,26 @@ func (s span) check(c *checker, path string, low, high *durationpb.Duration) (ti
 	case l <= h || len(c.faults) > before:
 		return l, h
 	case low == nil:
-		c.fault(path+"."+s.high, "%s is shorter than %s, which is %s by default: set that as well", textform.ExactDuration(h), s.low, textform.ExactDuration(l))
+		c.faultf(path+"."+s.high, "%s is shorter than %s, which is %s by default: set that as well", textform.ExactDuration(h), s.low, textform.ExactDuration(l))
 	case high == nil:
-		c.fault(path+"."+s.low, "%s is longer than %s, which is %s by default: set that as well", textform.ExactDuration(l), s.high, textform.ExactDuration(h))
+		c.faultf(path+"."+s.low, "%s is longer than %s, which is %s by default: set that as well", textform.ExactDuration(l), s.high, textform.ExactDuration(h))
 	default:
-		c.fault(path+"."+s.low, "%s is longer than %s, which is %s", textform.ExactDuration(l), s.high, textform.ExactDuration(h))
+		c.faultf(path+"."+s.low, "%s is longer than %s, which is %s", textform.ExactDuration(l), s.high, textform.ExactDuration(h))
 	}
 	return s.lowest, s.highest
 }
 
-// count gives a whole number between low and high, or its default.
-func (c *checker) count(path string, n *int32, fallback, low, high int) int {
+// count gives a whole number from 1 to high, or its default.
+func (c *checker) count(path string, n *int32, fallback, high int32) int32 {
 	switch {
 	case n == nil:
 		return fallback
-	case int(*n) < low:
-		c.fault(path, "%d is too small: at least %d", *n, low)
-	case int(*n) > high:
-		c.fault(path, "%d is too large: at most %d", *n, high)
+	case *n < 1:
+		c.faultf(path, "%d is too small: at least 1", *n)
+	case *n > high:
+		c.faultf(path, "%d is too large: at most %d", *n, high)
 	default:
-		return int(*n)
+		return *n
 	}
 	return fallback
 }
@@ -147,7 +149,7 @@ func (c *checker) bytes(path string, n *int64, fallback int64) int64 {
 	case n == nil:
 		return fallback
 	case *n <= 0:
-		c.fault(path, "must be more than 0: leave it out for the default of %s", textform.ExactSize(fallback))
+		c.faultf(path, "must be more than 0: leave it out for the default of %s", textform.ExactSize(fallback))
 		return fallback
 	}
 	return *n
@@ -166,16 +168,16 @@ func (c *checker) identity(out *Consumer) {
 
 func (c *checker) labels(labels map[string]string) {
 	if len(labels) > maxLabels {
-		c.fault("labels", "has %d entries: at most %d", len(labels), maxLabels)
+		c.faultf("labels", "has %d entries: at most %d", len(labels), maxLabels)
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		value, path := labels[key], textform.KeyPath("labels", clip(key))
 		switch {
 		case len(key) > maxName || !labelKeyForm.MatchString(key):
-			c.fault(path, "the key must be letters, digits, -, _, . and /, beginning and ending with a letter or digit, at most %d", maxName)
+			c.faultf(path, "the key must be letters, digits, -, _, . and /, beginning and ending with a letter or digit, at most %d", maxName)
 		case len(value) > maxName || !labelValueForm.MatchString(value):
-			c.fault(path, "%q is no label: write letters, digits, -, _ and ., beginning and ending with a letter or digit, at most %d", clip(value), maxName)
+			c.faultf(path, "%q is no label: write letters, digits, -, _ and ., beginning and ending with a letter or digit, at most %d", clip(value), maxName)
 		}
 	}
 }
@@ -183,110 +185,119 @@ func (c *checker) labels(labels map[string]string) {
 // core checks what does not depend on broker and handler, and fills it in.
 func (c *checker) core(out *Consumer) {
 	s := out.Full
-	out.Concurrency = c.count("concurrency", s.Concurrency, defaultConcurrency, 1, maxConcurrency)
-	s.Concurrency = proto.Int32(int32(out.Concurrency))
-	c.inFlight(out)
-	c.lanes(out)
+	concurrency := c.count("concurrency", s.Concurrency, defaultConcurrency, maxConcurrency)
+	s.Concurrency, out.Concurrency = &concurrency, int(concurrency)
+	c.inFlight(out, concurrency)
+	c.order(out, concurrency)
 	c.retry(out)
 	c.restart(out)
 	c.stop(out)
-	if s.Handler == nil {
+	if s.GetHandler() == nil {
 		s.Handler = &pb.Handler{}
 	}
-	out.HandlerTimeout = c.duration("handler.timeout", s.Handler.Timeout, defaultTimeout, minTimeout, day)
+	out.HandlerTimeout = c.duration("handler.timeout", s.GetHandler().GetTimeout(), defaultTimeout, minTimeout, day)
 	s.Handler.Timeout = durationpb.New(out.HandlerTimeout)
-	if s.DeadLetter != nil && memberOf(s.DeadLetter, "target") == "" {
-		c.fault("dead_letter", "names no target: add a subject or a topic, or leave it out")
+	if d := s.GetDeadLetter(); d != nil && memberOf(d, "target") == "" {
+		c.faultf("dead_letter", "names no target: add a subject or a topic, or leave it out")
 	}
-	if s.Start == pb.DesiredState_DESIRED_STATE_UNSPECIFIED {
+	if s.GetStart() == pb.DesiredState_DESIRED_STATE_UNSPECIFIED {
 		s.Start = pb.DesiredState_DESIRED_STATE_RUNNING
 	}
-	out.Start = s.Start
+	out.Start = s.GetStart()
 }
 
-func (c *checker) inFlight(out *Consumer) {
-	s := out.Full
-	if s.MaxInFlight == nil {
-		s.MaxInFlight = &pb.MaxInFlight{}
+func (c *checker) inFlight(out *Consumer, concurrency int32) {
+	const path = "max_in_flight.messages"
+	in := out.Full.GetMaxInFlight()
+	if in == nil {
+		in = &pb.MaxInFlight{}
 	}
-	m := s.MaxInFlight
-	fallback := max(defaultMaxMessages, out.Concurrency)
-	out.MaxMessages = c.count("max_in_flight.messages", m.Messages, fallback, 1, maxMessages)
-	if out.MaxMessages < out.Concurrency {
-		c.fault("max_in_flight.messages", "%d is less than concurrency, which is %d: slots would stay idle", out.MaxMessages, out.Concurrency)
-		out.MaxMessages = fallback
+	fallback := max(defaultMaxMessages, concurrency)
+	messages := c.count(path, in.Messages, fallback, maxMessages)
+	if messages < concurrency {
+		c.faultf(path, "%d is less than concurrency, which is %d: slots would stay idle", messages, concurrency)
+		messages = fallback
 	}
-	out.MaxBytes = c.bytes("max_in_flight.bytes", m.Bytes, defaultMaxBytes)
-	m.Messages, m.Bytes = proto.Int32(int32(out.MaxMessages)), proto.Int64(out.MaxBytes)
+	out.MaxMessages = int(messages)
+	out.MaxBytes = c.bytes("max_in_flight.bytes", in.Bytes, defaultMaxBytes)
+	out.Full.MaxInFlight = &pb.MaxInFlight{Messages: &messages, Bytes: &out.MaxBytes}
 }
 
-func (c *checker) lanes(out *Consumer) {
+// order checks ordering, and key and lanes with it.
+func (c *checker) order(out *Consumer, concurrency int32) {
 	s := out.Full
-	if s.Ordering == pb.Ordering_ORDERING_UNSPECIFIED {
+	if s.GetOrdering() == pb.Ordering_ORDERING_UNSPECIFIED {
 		s.Ordering = pb.Ordering_ORDERING_NONE
 	}
-	out.Ordering = s.Ordering
+	out.Ordering = s.GetOrdering()
 	if out.Ordering != pb.Ordering_ORDERING_KEY {
 		const message = "has no meaning without ordering KEY: write ordering: KEY, or leave it out"
-		if s.Key != nil {
-			c.fault("key", message)
+		if s.GetKey() != nil {
+			c.faultf("key", message)
 		}
 		if s.Lanes != nil {
-			c.fault("lanes", message)
+			c.faultf("lanes", message)
 		}
 		s.Key, s.Lanes = nil, nil
 		return
 	}
-	out.Lanes = c.count("lanes", s.Lanes, max(lanesPerSlot*out.Concurrency, minLanes), 1, maxLanes)
-	s.Lanes = proto.Int32(int32(out.Lanes))
-	if s.Key == nil {
+	lanes := c.count("lanes", s.Lanes, max(lanesPerSlot*concurrency, minLanes), maxLanes)
+	s.Lanes, out.Lanes = &lanes, int(lanes)
+	if s.GetKey() == nil {
 		s.Key = &pb.LaneKey{From: &pb.LaneKey_Broker{Broker: true}}
 	}
-	switch from := s.Key.From.(type) {
+	switch from := s.GetKey().GetFrom().(type) {
 	case *pb.LaneKey_Header:
 		if out.KeyHeader = from.Header; from.Header == "" {
-			c.fault("key.header", "is empty: name a header, or leave key out for the broker's own key")
+			c.faultf("key.header", "is empty: name a header, or leave key out for the broker's own key")
 		}
 	case *pb.LaneKey_Broker:
 		if !from.Broker {
-			c.fault("key.broker", "must be true, or name a header instead")
+			c.faultf("key.broker", "must be true, or name a header instead")
 		}
 	default:
-		c.fault("key", "is empty: write header: NAME or broker: true, or leave it out")
+		c.faultf("key", "is empty: write header: NAME or broker: true, or leave it out")
 	}
 }
 
 func (c *checker) retry(out *Consumer) {
-	s := out.Full
-	if s.Retry == nil {
-		s.Retry = &pb.Retry{}
+	in := out.Full.GetRetry()
+	if in == nil {
+		in = &pb.Retry{}
 	}
-	if s.Retry.Mode == pb.RetryMode_RETRY_MODE_UNSPECIFIED {
-		s.Retry.Mode = pb.RetryMode_RETRY_MODE_IN_PLACE
+	mode := in.GetMode()
+	if mode == pb.RetryMode_RETRY_MODE_UNSPECIFIED {
+		mode = pb.RetryMode_RETRY_MODE_IN_PLACE
 	}
-	out.Attempts = c.count("retry.attempts", s.Retry.Attempts, defaultAttempts, 1, math.MaxInt32)
-	s.Retry.Attempts = proto.Int32(int32(out.Attempts))
-	out.Backoff, s.Retry.Backoff = c.backoff("retry.backoff", s.Retry.Backoff)
+	attempts := c.count("retry.attempts", in.Attempts, defaultAttempts, math.MaxInt32)
+	backoff := c.backoff("retry.backoff", in.GetBackoff())
+	out.Attempts, out.Backoff = int(attempts), backoff
+	out.Full.Retry = &pb.Retry{Mode: mode, Attempts: &attempts, Backoff: backoff.written()}
 }
 
 func (c *checker) restart(out *Consumer) {
-	s := out.Full
-	if s.Restart == nil {
-		s.Restart = &pb.Restart{}
+	in := out.Full.GetRestart()
+	if in == nil {
+		in = &pb.Restart{}
 	}
-	out.RestartAttempts = c.count("restart.attempts", s.Restart.Attempts, defaultRestartAttempts, 1, math.MaxInt32)
-	s.Restart.Attempts = proto.Int32(int32(out.RestartAttempts))
-	out.RestartBackoff, s.Restart.Backoff = c.backoff("restart.backoff", s.Restart.Backoff)
+	attempts := c.count("restart.attempts", in.Attempts, defaultRestartAttempts, math.MaxInt32)
+	backoff := c.backoff("restart.backoff", in.GetBackoff())
+	out.RestartAttempts, out.RestartBackoff = int(attempts), backoff
+	out.Full.Restart = &pb.Restart{Attempts: &attempts, Backoff: backoff.written()}
 }
 
-func (c *checker) backoff(path string, b *pb.Backoff) (Backoff, *pb.Backoff) {
-	low, high := backoffSpan.check(c, path, b.GetInitial(), b.GetMax())
-	return Backoff{Initial: low, Max: high}, &pb.Backoff{Initial: durationpb.New(low), Max: durationpb.New(high)}
+func (c *checker) backoff(path string, b *pb.Backoff) Backoff {
+	low, high := backoffSpan().check(c, path, b.GetInitial(), b.GetMax())
+	return Backoff{Initial: low, Max: high}
+}
+
+func (b Backoff) written() *pb.Backoff {
+	return &pb.Backoff{Initial: durationpb.New(b.Initial), Max: durationpb.New(b.Max)}
 }
 
 func (c *checker) stop(out *Consumer) {
 	s := out.Full
-	out.Soft, out.Hard = stopSpan.check(c, "stop", s.GetStop().GetSoft(), s.GetStop().GetHard())
+	out.Soft, out.Hard = stopSpan().check(c, "stop", s.GetStop().GetSoft(), s.GetStop().GetHard())
 	s.Stop = &pb.Stop{Soft: durationpb.New(out.Soft), Hard: durationpb.New(out.Hard)}
 }
 

@@ -139,7 +139,7 @@ func TestNames(t *testing.T) {
 		s := read(t, least)
 		s.Name, s.Namespace = name, name
 		_, faults := spec.Check(s, env())
-		got := []string{}
+		got := make([]string, 0, len(faults))
 		for _, f := range faults {
 			got = append(got, f.Path)
 			if strings.Contains(f.Message, "\x00") || strings.Contains(f.Message, "\n") {

@@ -79,7 +79,7 @@ func (c *checker) connections(all []*pb.Connection, drivers map[string]brokers.D
 		path := indexed("connections", i)
 		c.name(path+".name", conn.GetName())
 		if n, twice := first[conn.GetName()]; twice && conn.GetName() != "" {
-			c.fault(path+".name", "%q is the name of %s too: give each connection a name of its own", conn.GetName(), indexed("connections", n))
+			c.faultf(path+".name", "%q is the name of %s too: give each connection a name of its own", conn.GetName(), indexed("connections", n))
 		} else {
 			byName[conn.GetName()], first[conn.GetName()] = conn, i
 		}
@@ -95,12 +95,12 @@ func (c *checker) connections(all []*pb.Connection, drivers map[string]brokers.D
 func (c *checker) broker(path string, conn *pb.Connection, drivers map[string]brokers.Driver) {
 	kind := ConnectionKind(conn)
 	if kind == "" {
-		c.fault(path, "has no broker: add one of %s", list(drivers))
+		c.faultf(path, "has no broker: add one of %s", list(drivers))
 		return
 	}
 	driver := drivers[kind]
 	if driver == nil {
-		c.fault(path+"."+kind, "this program has no driver for it; it has %s", list(drivers))
+		c.faultf(path+"."+kind, "this program has no driver for it; it has %s", list(drivers))
 		return
 	}
 	for _, f := range driver.CheckConnection(conn) {
@@ -114,7 +114,7 @@ func (c *checker) limits(out *Daemon, l *pb.Limits) {
 	}
 	out.BytesInFlight = c.bytes("limits.bytes_in_flight", l.BytesInFlight, defaultBytesInFlight)
 	out.BytesInFlightPerNamespace = c.bytes("limits.bytes_in_flight_per_namespace", l.BytesInFlightPerNamespace, out.BytesInFlight)
-	out.ConsumersPerNamespace = c.count("limits.consumers_per_namespace", l.ConsumersPerNamespace, defaultConsumers, 1, math.MaxInt32)
+	out.ConsumersPerNamespace = int(c.count("limits.consumers_per_namespace", l.ConsumersPerNamespace, defaultConsumers, math.MaxInt32))
 }
 
 func (c *checker) shutdown(out *Daemon, s *pb.Shutdown) {
@@ -122,7 +122,7 @@ func (c *checker) shutdown(out *Daemon, s *pb.Shutdown) {
 	if mode == pb.ShutdownMode_SHUTDOWN_MODE_UNSPECIFIED {
 		mode = pb.ShutdownMode_SHUTDOWN_MODE_STOP
 	}
-	soft, hard := stopSpan.check(c, "shutdown", s.GetSoft(), s.GetHard())
+	soft, hard := stopSpan().check(c, "shutdown", s.GetSoft(), s.GetHard())
 	out.Shutdown = Shutdown{Mode: mode, Soft: soft, Hard: hard}
 }
 
@@ -134,7 +134,7 @@ func (c *checker) tls(out *Daemon, t *pb.ServerTls) {
 		{"tls.cert_file", t.GetCertFile()}, {"tls.key_file", t.GetKeyFile()}, {"tls.client_ca_file", t.GetClientCaFile()},
 	} {
 		if file.value == "" {
-			c.fault(file.path, "is missing: tls needs cert_file, key_file and client_ca_file, all three")
+			c.faultf(file.path, "is missing: tls needs cert_file, key_file and client_ca_file, all three")
 		}
 	}
 	out.TLS = &TLS{CertFile: t.GetCertFile(), KeyFile: t.GetKeyFile(), ClientCAFile: t.GetClientCaFile()}
@@ -149,7 +149,7 @@ func (c *checker) hosts(out *Daemon, l *pb.HttpLimits) {
 	for i, host := range l.GetAllowedHosts() {
 		_, notAddress := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
 		if notAddress != nil && (len(host) > maxHost || !hostForm.MatchString(host)) {
-			c.fault(indexed("handlers.http.allowed_hosts", i), "%q is no host: write a name or an address, without scheme, port and path", clip(host))
+			c.faultf(indexed("handlers.http.allowed_hosts", i), "%q is no host: write a name or an address, without scheme, port and path", clip(host))
 		}
 	}
 	out.HTTP = l
@@ -158,7 +158,7 @@ func (c *checker) hosts(out *Daemon, l *pb.HttpLimits) {
 func (c *checker) logging(out *Daemon, l *pb.Logging) {
 	formats := []string{"text", "json"}
 	if f := l.GetFormat(); f != "" && !slices.Contains(formats, f) {
-		c.fault("log.format", "%q is unknown; write %s", clip(f), strings.Join(formats, " or "))
+		c.faultf("log.format", "%q is unknown; write %s", clip(f), strings.Join(formats, " or "))
 	}
 	out.LogJSON = l.GetFormat() == "json"
 	switch l.GetLevel() {
@@ -171,6 +171,6 @@ func (c *checker) logging(out *Daemon, l *pb.Logging) {
 	case "error":
 		out.LogLevel = slog.LevelError
 	default:
-		c.fault("log.level", "%q is unknown; write debug, info, warn or error", clip(l.GetLevel()))
+		c.faultf("log.level", "%q is unknown; write debug, info, warn or error", clip(l.GetLevel()))
 	}
 }

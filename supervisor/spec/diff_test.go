@@ -75,7 +75,7 @@ func TestDiffOfDefaults(t *testing.T) {
 }
 
 func lines(changes []*pb.FieldChange) []string {
-	var out []string
+	out := make([]string, 0, len(changes))
 	for _, c := range changes {
 		applies := "restart"
 		if c.GetHot() {

@@ -72,7 +72,7 @@ func wantLines(t *testing.T, err error, want []string) {
 	if err != nil && !errors.As(err, &faults) {
 		t.Fatalf("%T is not faults: %v", err, err)
 	}
-	got := []string{}
+	got := make([]string, 0, len(faults))
 	for _, f := range faults {
 		got = append(got, f.Error())
 	}
@@ -81,7 +81,7 @@ func wantLines(t *testing.T, err error, want []string) {
 
 func wantFaults(t *testing.T, faults []brokers.Fault, want []string) {
 	t.Helper()
-	got := []string{}
+	got := make([]string, 0, len(faults))
 	for _, f := range faults {
 		got = append(got, f.Error())
 	}

@@ -62,7 +62,7 @@ func checkDocument(doc *textform.Document, env Env, first map[[2]string]textform
 // place finds the lines of faults in meaning. Those that only follow from a
 // fault in form are left out.
 func place(doc *textform.Document, found []brokers.Fault) textform.Faults {
-	var out textform.Faults
+	out := make(textform.Faults, 0, len(found))
 	for _, f := range found {
 		if at, ok := doc.Fault(f.Path, f.Message); ok {
 			out = append(out, at)

@@ -14,7 +14,7 @@ import (
 func (c *checker) scrub(m protoreflect.Message, path string) {
 	if unknown := m.GetUnknown(); len(unknown) > 0 {
 		number, _, _ := protowire.ConsumeTag(unknown)
-		c.fault(path, "has a field (number %d) that this program does not know, so it is older than its client: update it, or leave the field out", number)
+		c.faultf(path, "has a field (number %d) that this program does not know, so it is older than its client: update it, or leave the field out", number)
 		m.SetUnknown(nil)
 	}
 	fields := m.Descriptor().Fields()
@@ -41,17 +41,17 @@ func (c *checker) scrubValue(fd protoreflect.FieldDescriptor, v protoreflect.Val
 	switch {
 	case fd.Enum() != nil:
 		if fd.Enum().Values().ByNumber(v.Enum()) == nil {
-			c.fault(path, "has a value (number %d) that this program does not know, so it is older than its client: update it, or write another value", v.Enum())
+			c.faultf(path, "has a value (number %d) that this program does not know, so it is older than its client: update it, or write another value", v.Enum())
 			return false
 		}
 	case textform.IsSecret(fd):
 		if err := textform.CheckSecret(v.String()); err != nil {
-			c.fault(path, "%s", err)
+			c.faultf(path, "%s", err)
 		}
 	case fd.Message() == nil:
 	case fd.Message().FullName() == (&durationpb.Duration{}).ProtoReflect().Descriptor().FullName():
 		if d, ok := v.Message().Interface().(*durationpb.Duration); !ok || d.CheckValid() != nil {
-			c.fault(path, "is no valid duration: seconds and nanos must have one sign, and be less than 10,000 years")
+			c.faultf(path, "is no valid duration: seconds and nanos must have one sign, and be less than 10,000 years")
 			return false
 		}
 	default:

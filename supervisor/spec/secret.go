@@ -97,7 +97,7 @@ func (c *checker) resolve(m protoreflect.Message, path string) {
 			c.resolve(m.Get(fd).Message(), at)
 		case textform.IsSecret(fd) && textform.CheckSecret(m.Get(fd).String()) == nil:
 			if _, err := Secret(m.Get(fd).String()); err != nil {
-				c.fault(at, "%s", err)
+				c.faultf(at, "%s", err)
 			}
 		}
 	}

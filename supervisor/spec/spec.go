@@ -35,7 +35,7 @@ type HandlerKind interface {
 	Kind() string
 	// Check reports what is wrong with this kind's part of a spec whose
 	// defaults are filled in, with paths from the spec's root. It does no I/O.
-	Check(*pb.ConsumerSpec) []brokers.Fault
+	Check(s *pb.ConsumerSpec) []brokers.Fault
 }
 
 // Backoff doubles from Initial to Max.
@@ -105,17 +105,17 @@ func Check(s *pb.ConsumerSpec, env Env) (*Consumer, []brokers.Fault) {
 func (c *checker) source(out *Consumer, env Env) {
 	src := out.Full.GetSource()
 	if src == nil {
-		c.fault("source", "is missing: name a connection and one of %s", list(env.Drivers))
+		c.faultf("source", "is missing: name a connection and one of %s", list(env.Drivers))
 		return
 	}
 	out.Connection, out.Kind = src.GetConnection(), memberOf(src, "broker")
-	if c.connection(out, src, env); out.Kind == "" {
-		c.fault("source", "has no broker: add one of %s", list(env.Drivers))
+	if c.connection(out, env); out.Kind == "" {
+		c.faultf("source", "has no broker: add one of %s", list(env.Drivers))
 		return
 	}
 	driver := env.Drivers[out.Kind]
 	if driver == nil {
-		c.fault("source."+out.Kind, "this program has no driver for it; it has %s", list(env.Drivers))
+		c.faultf("source."+out.Kind, "this program has no driver for it; it has %s", list(env.Drivers))
 		return
 	}
 	plan, faults := driver.Parse(out.Full)
@@ -133,20 +133,20 @@ func (c *checker) add(faults []brokers.Fault) {
 }
 
 // connection checks the named connection against the namespace and the broker.
-func (c *checker) connection(out *Consumer, src *pb.Source, env Env) {
+func (c *checker) connection(out *Consumer, env Env) {
 	const path = "source.connection"
 	conn := env.Connections[out.Connection]
 	switch {
 	case out.Connection == "":
-		c.fault(path, "is missing: name one of the daemon's connections: %s", list(env.Connections))
+		c.faultf(path, "is missing: name one of the daemon's connections: %s", list(env.Connections))
 	case conn == nil:
-		c.fault(path, "there is no connection %q; the daemon has %s", clip(out.Connection), list(env.Connections))
+		c.faultf(path, "there is no connection %q; the daemon has %s", clip(out.Connection), list(env.Connections))
 	case !c.has("namespace") && len(conn.GetNamespaces()) > 0 && !slices.Contains(conn.GetNamespaces(), out.Full.GetNamespace()):
-		c.fault(path, "namespace %q may not use connection %q: its namespaces in the daemon's configuration do not name it",
+		c.faultf(path, "namespace %q may not use connection %q: its namespaces in the daemon's configuration do not name it",
 			clip(out.Full.GetNamespace()), out.Connection)
 	default:
 		if kind := ConnectionKind(conn); out.Kind != "" && kind != out.Kind {
-			c.fault("source."+out.Kind, "connection %q is of broker %s: write source.%s, or name another connection", out.Connection, kind, kind)
+			c.faultf("source."+out.Kind, "connection %q is of broker %s: write source.%s, or name another connection", out.Connection, kind, kind)
 		}
 	}
 }
@@ -156,12 +156,12 @@ func (c *checker) handler(out *Consumer, env Env) {
 	h := out.Full.GetHandler()
 	out.HandlerKind = memberOf(h, "kind")
 	if out.HandlerKind == "" {
-		c.fault("handler", "is missing: add one of %s", list(env.Handlers))
+		c.faultf("handler", "is missing: add one of %s", list(env.Handlers))
 		return
 	}
 	kind := env.Handlers[out.HandlerKind]
 	if kind == nil {
-		c.fault("handler."+out.HandlerKind, "this program has no such handler; it has %s", list(env.Handlers))
+		c.faultf("handler."+out.HandlerKind, "this program has no such handler; it has %s", list(env.Handlers))
 		return
 	}
 	c.add(kind.Check(out.Full))

@@ -152,7 +152,7 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{}
+	got := make([]string, 0, len(all))
 	for _, c := range all {
 		got = append(got, c.Namespace+"/"+c.Name)
 	}
