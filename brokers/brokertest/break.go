@@ -18,6 +18,7 @@ func breaking() []behaviour {
 		{name: "FrozenCallsEnd", run: frozenCallsEnd, faults: []Fault{Freeze, Thaw}},
 		{name: "FrozenSettlesAreUnconfirmed", run: frozenSettlesAreUnconfirmed, faults: []Fault{Freeze, Thaw}},
 		{name: "FrozenCloseGoesOn", run: frozenCloseGoesOn, faults: []Fault{Freeze, Thaw}},
+		{name: "FrozenCloseSparesOthers", run: frozenCloseSparesOthers, faults: []Fault{Freeze, Thaw}},
 		{name: "KilledAndRestarted", run: killedAndRestarted, faults: []Fault{Kill, Restart}},
 		{name: "LostConnection", run: lostConnection, faults: []Fault{Lose}},
 	}
@@ -25,12 +26,6 @@ func breaking() []behaviour {
 
 // gone are the classes of a broker that went away.
 func gone() []brokers.Class { return []brokers.Class{brokers.Unreachable, brokers.Transient} }
-
-// back waits until the connection works again.
-func (r *run) back() {
-	r.Helper()
-	r.eventually("the connection comes back", func(context.Context) error { return r.conn.Err() })
-}
 
 // A Receive that blocks returns a classified error when the connection breaks,
 // the subscription stays broken, and a new one gets everything unsettled.
@@ -55,7 +50,7 @@ func cutEndsReceive(r *run) {
 	r.class("Receive after that", err, append(gone(), brokers.Fenced)...)
 	r.class("settle after that", i.trySettle(brokers.Ack, ds[1]), brokers.Fenced)
 	i.abandon(ds[1:]...)
-	r.back()
+	r.connected()
 	r.drained(s, bodies(1, 4))
 }
 
@@ -69,7 +64,7 @@ func cutKeepsWhatWasConfirmed(r *run) {
 	i.hold(ds[6:]...)
 	r.disturb(Cut, s)
 	i.abandon()
-	r.back()
+	r.connected()
 	r.drained(s, bodies(6, 14))
 }
 
@@ -83,7 +78,7 @@ func cutFencesOldTags(r *run) {
 	old := i.receive(3)
 	r.disturb(Cut, s)
 	i.fails(gone()...)
-	r.back()
+	r.connected()
 	next := r.subscribe(s)
 	ds := next.receive(6)
 	r.class("settle of the old epoch", i.trySettle(brokers.Ack, old...), brokers.Fenced)
@@ -105,7 +100,7 @@ func cutWhileHeld(r *run) {
 	i.fails(gone()...)
 	r.class("settle of what ran", i.trySettle(brokers.Ack, ds[0]), brokers.Fenced)
 	i.abandon(ds[0])
-	r.back()
+	r.connected()
 	r.drained(s, bodies(0, 5))
 }
 
@@ -170,7 +165,8 @@ func frozenCallsEnd(r *run) {
 	}
 	r.disturb(Thaw, s)
 	thawed = true
-	r.back()
+	r.connected()
+	r.nobody(s)
 	r.leftover(s, 10, 1)
 }
 
@@ -227,7 +223,7 @@ func frozenSettlesAreUnconfirmed(r *run) {
 	if rep.Unconfirmed != 3 || rep.Released {
 		r.Errorf("3 settlements are unconfirmed, but the report is %+v", rep)
 	}
-	r.back()
+	r.connected()
 	i.abandon(ds[3:]...)
 	r.leftover(s, 5, 3)
 }
@@ -250,7 +246,27 @@ func frozenCloseGoesOn(r *run) {
 	if rep.Released {
 		r.Error("Close says that a frozen broker confirmed")
 	}
-	r.back()
+	r.connected()
+	r.drained(s, bodies(0, 5))
+}
+
+// Closing one subscription of a frozen broker does not cut the connection that
+// others share: theirs go on.
+func frozenCloseSparesOthers(r *run) {
+	s, other := r.source(SourceOptions{}), r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	r.publish(other, 100, 5)
+	i, neighbour := r.subscribe(s), r.subscribe(other)
+	ds, theirs := i.receive(5), neighbour.receive(5)
+	r.disturb(Freeze, s)
+	i.closed = true
+	r.soon("Close", func(ctx context.Context) error { _, err := i.Close(ctx, ds); return err })
+	r.disturb(Thaw, s)
+	neighbour.settle(brokers.Ack, theirs...)
+	r.publish(other, 105, 5)
+	neighbour.settle(brokers.Ack, neighbour.receive(5)...)
+	neighbour.end()
+	r.settles(other, 0)
 	r.drained(s, bodies(0, 5))
 }
 
@@ -283,8 +299,7 @@ func killedAndRestarted(r *run) {
 	}
 	i.abandon(ds[4:8]...)
 	r.disturb(Restart, s)
-	r.connect()
-	r.back()
+	r.connected()
 	r.drained(s, bodies(4, 16))
 }
 
@@ -308,6 +323,6 @@ func lostConnection(r *run) {
 	}
 	i.fails(gone()...)
 	i.abandon(ds...)
-	r.connect()
+	r.connected()
 	r.drained(s, bodies(0, 5))
 }

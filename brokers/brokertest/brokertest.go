@@ -107,11 +107,16 @@ const (
 	Redeliver
 	// Lose makes connections useless, so that Lost is closed.
 	Lose
+	// Block keeps publications waiting, as a memory or disk alarm does, and lets
+	// consumers go on, until Unblock.
+	Block
+	Unblock
 )
 
 func (f Fault) String() string {
 	return [...]string{
 		"", "Cut", "Freeze", "Thaw", "Kill", "Restart", "Delete", "Recreate", "Forbid", "Permit", "Redeliver", "Lose",
+		"Block", "Unblock",
 	}[f]
 }
 
@@ -194,21 +199,19 @@ func (b *behaviour) possible(f Features) bool {
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	s := newSuite(h)
+	s := newSuite(t, h)
 	s.each(t, func(t *testing.T, b *behaviour) { s.check(t, b) })
 	s.close(t)
-	if err := goleak.Find(before); err != nil {
-		t.Errorf("goroutines are left behind: %v", err)
-	}
+	(&run{T: t, suite: s}).eventually("goroutines end", func(context.Context) error { return goleak.Find(before) })
 }
 
 // RunInBubbles checks a driver in virtual time: each behaviour in a bubble of its
 // own, with a harness of its own.
-func RunInBubbles(t *testing.T, make func() Harness) {
+func RunInBubbles(t *testing.T, fresh func() Harness) {
 	t.Helper()
-	newSuite(make()).each(t, func(t *testing.T, b *behaviour) {
+	newSuite(t, fresh()).each(t, func(t *testing.T, b *behaviour) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSuite(make())
+			s := newSuite(t, fresh())
 			s.check(t, b)
 			s.close(t)
 		})

@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 func capabilities() []behaviour {
 	return []behaviour{
 		{name: "CapabilitiesAreTold", run: capabilitiesAreTold},
+		{name: "BoundsAreTold", run: boundsAreTold},
 		{name: "GiveBackCounts", run: giveBackCounts, needs: func(f Features) bool { return f.DeliveryLimit }},
 		{name: "MembershipWhileHeld", run: membershipWhileHeld, needs: func(f Features) bool { return f.Members }},
 		{name: "Lag", run: lag},
@@ -29,6 +31,39 @@ func capabilitiesAreTold(r *run) {
 		r.Errorf("a source with one partition claims several: %+v", c)
 	}
 	i.end()
+}
+
+// MessagesHard and BytesHard are true where the driver takes no more than the
+// credit, and only there.
+func boundsAreTold(r *run) {
+	const n = 40
+	s := r.source(SourceOptions{})
+	ms := make([]Message, n)
+	for k := range ms {
+		ms[k].Body = bytes.Repeat([]byte{'.'}, 1000)
+	}
+	r.publishAll(s, ms)
+	i := r.subscribe(s)
+	c := i.Capabilities()
+	taken := func(limit brokers.Credit) int {
+		r.Helper()
+		ctx, cancel := r.within(r.features.Patience)
+		defer cancel()
+		batch, err := i.Receive(ctx, limit)
+		r.ok("receive", err)
+		r.checkBatch(batch, limit)
+		rep := i.hold(refs(batch)...)
+		i.flow()
+		return rep.Returned - len(batch)
+	}
+	if more := taken(plenty(2)); c.MessagesHard && more != 0 {
+		r.Errorf("the messages bound is claimed to be hard, but the driver held %d more", more)
+	}
+	if more := taken(brokers.Credit{Messages: n, Bytes: 2500}); c.BytesHard && more != 0 {
+		r.Errorf("the bytes bound is claimed to be hard, but the driver held %d more", more)
+	}
+	i.end()
+	r.remains(s, n)
 }
 
 // GiveBackCounts is true where giving a message back often enough makes the
@@ -58,28 +93,19 @@ func membershipWhileHeld(r *run) {
 	s := r.source(SourceOptions{})
 	i := r.subscribe(s)
 	i.quiet(0)
-	members := func(want int) {
-		r.Helper()
-		r.eventually("count the members", func(ctx context.Context) error {
-			c, err := r.h.Count(ctx, s)
-			if err == nil && c.Members != want {
-				err = fmt.Errorf("the broker knows %d members, want %d", c.Members, want)
-			}
-			return err
-		})
-	}
-	members(1)
+	r.members(s, 1)
 	i.hold()
 	if i.Capabilities().Membership {
 		i.quiet(0)
-		members(1)
+		r.members(s, 1)
 	} else {
-		members(0)
+		r.members(s, 0)
 	}
 	i.flow()
 	i.quiet(0)
-	members(1)
+	r.members(s, 1)
 	i.end()
+	r.members(s, 0)
 }
 
 // Lag tells what waits at the broker and nobody has taken, where it is known.

@@ -1,9 +1,12 @@
 package brokertest
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
+	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
 
 func closing() []behaviour {
@@ -17,7 +20,10 @@ func closing() []behaviour {
 		{name: "CloseRacesSettle", run: closeRacesSettle},
 		{name: "CloseKeepsOrder", run: closeKeepsOrder, needs: func(f Features) bool { return f.Order }},
 		{name: "CloseSparesOthers", run: closeSparesOthers},
+		{name: "CloseWithoutTime", run: closeWithoutTime},
 		{name: "SubscribeAgain", run: subscribeAgain},
+		{name: "SubscribeMany", run: subscribeMany},
+		{name: "SubscribeCancelled", run: subscribeCancelled},
 	}
 }
 
@@ -187,6 +193,24 @@ func closeSparesOthers(r *run) {
 	r.drained(s, bodies(0, 5))
 }
 
+// Close whose context has ended gives back all the same, in the background.
+func closeWithoutTime(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	i.settle(brokers.Ack, ds[0])
+	i.hold()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	cancel(nil)
+	i.closed = true
+	rep, err := i.Close(ctx, ds[1:])
+	r.saw(err)
+	i.returned(rep, 4, 0)
+	r.class("settle after that", i.trySettle(brokers.Ack, ds[1]), brokers.Fenced)
+	r.drained(s, bodies(1, 4))
+}
+
 // Subscribing and closing again and again loses nothing.
 func subscribeAgain(r *run) {
 	const rounds = 20
@@ -207,4 +231,59 @@ func subscribeAgain(r *run) {
 	r.same("all of it", append(got, texts(rest)...), bodies(0, rounds+10))
 	i.end()
 	r.settles(s, 0)
+}
+
+// Many subscriptions share a connection, each with a source of its own.
+func subscribeMany(r *run) {
+	const n = 20
+	specs, intakes := make([]*supervisorv1.ConsumerSpec, n), make([]*intake, n)
+	for k := range n {
+		specs[k] = r.source(SourceOptions{})
+		intakes[k] = r.subscribe(specs[k])
+	}
+	for k := range n {
+		r.publish(specs[k], 10*k, 3)
+	}
+	for k, i := range intakes {
+		ds := i.receive(3)
+		r.inOrder("deliveries", texts(ds), bodies(10*k, 3))
+		i.settle(brokers.Ack, ds...)
+	}
+	for k, i := range intakes {
+		i.end()
+		r.settles(specs[k], 0)
+	}
+}
+
+// Subscribe whose context has ended returns an error and leaves nothing behind.
+func subscribeCancelled(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	cancel(nil)
+	if sub, err := r.conn.Subscribe(ctx, r.plan(s).Source, &observer{}); r.saw(err) == nil {
+		r.Fatalf("Subscribe with an ended context returned %v", sub)
+	}
+	r.nobody(s)
+	r.drained(s, bodies(0, 5))
+}
+
+// nobody waits until the broker knows no subscription, where that can be counted.
+func (r *run) nobody(s *supervisorv1.ConsumerSpec) {
+	r.Helper()
+	if r.features.Members {
+		r.members(s, 0)
+	}
+}
+
+// members waits until the broker knows n subscriptions.
+func (r *run) members(s *supervisorv1.ConsumerSpec, n int) {
+	r.Helper()
+	r.eventually("count the members", func(ctx context.Context) error {
+		c, err := r.h.Count(ctx, s)
+		if err == nil && c.Members != n {
+			err = fmt.Errorf("the broker knows %d members, want %d", c.Members, n)
+		}
+		return err
+	})
 }

@@ -50,15 +50,10 @@ func (o *observer) Condition(supervisorv1.ConditionType, bool, string) {}
 // cannot be reached. The behaviour's end closes what it left open.
 func (r *run) subscribe(s *supervisorv1.ConsumerSpec) *intake {
 	r.Helper()
-	return r.subscribeOn(r.conn, s)
-}
-
-func (r *run) subscribeOn(c brokers.Conn, s *supervisorv1.ConsumerSpec) *intake {
-	r.Helper()
 	i := &intake{r: r, observer: &observer{}}
 	p := r.plan(s)
 	r.eventually("subscribe", func(ctx context.Context) error {
-		sub, err := c.Subscribe(ctx, p.Source, i.observer)
+		sub, err := r.conn.Subscribe(ctx, p.Source, i.observer)
 		switch brokers.ClassOf(err) {
 		case 0, brokers.Unreachable, brokers.Transient:
 		default:
@@ -255,6 +250,14 @@ func refs(batch []brokers.Delivery) []*brokers.Delivery {
 	out := make([]*brokers.Delivery, len(batch))
 	for k := range batch {
 		out[k] = &batch[k]
+	}
+	return out
+}
+
+func ids(ds []*brokers.Delivery) []string {
+	out := make([]string, len(ds))
+	for k, d := range ds {
+		out[k] = d.ID()
 	}
 	return out
 }

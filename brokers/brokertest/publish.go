@@ -12,6 +12,7 @@ func publishing() []behaviour {
 		{name: "PublishIsConfirmed", run: publishIsConfirmed},
 		{name: "PublishWithoutTarget", run: publishWithoutTarget},
 		{name: "PublishCancelled", run: publishCancelled},
+		{name: "PublishBlocked", run: publishBlocked, faults: []Fault{Block, Unblock}},
 	}
 }
 
@@ -72,4 +73,31 @@ func publishCancelled(r *run) {
 	if r.saw(err) == nil {
 		r.Error("Publish with an ended context returned nil")
 	}
+}
+
+// While the broker lets publishers wait, Publish ends with its context, and what
+// is consumed on the same Conn is received and acked as ever.
+func publishBlocked(r *run) {
+	s := r.source(SourceOptions{})
+	p := r.plan(s)
+	r.publish(s, 0, 10)
+	i := r.subscribe(s)
+	r.disturb(Block, s)
+	blocked := make(chan error, 1)
+	ctx, cancel := r.within(r.features.Patience)
+	defer cancel()
+	go func() {
+		blocked <- r.conn.Publish(ctx, []brokers.Publication{{Target: p.DeadLetter, Body: []byte("waits")}})
+	}()
+	if err := r.soon("Publish", func(ctx context.Context) error {
+		return r.conn.Publish(ctx, []brokers.Publication{{Target: p.DeadLetter, Body: []byte("x")}})
+	}); err == nil {
+		r.Error("Publish returned nil though publishers are blocked")
+	}
+	i.settle(brokers.Ack, i.receive(10)...)
+	i.hold()
+	r.remains(s, 0)
+	i.end()
+	r.disturb(Unblock, s)
+	r.ok("publish what waited", <-blocked)
 }

@@ -199,12 +199,8 @@ func deliveryIdentity(r *run) {
 			r.Errorf("position %d follows %d", d.Position, ds[k-1].Position)
 		}
 	}
-	ids := make([]string, len(ds))
-	for k, d := range ds {
-		ids[k] = d.ID()
-	}
-	if slices.Sort(ids); len(slices.Compact(ids)) != len(ds) {
-		r.Errorf("ids are not distinct: %v", ids)
+	if names := slices.Sorted(slices.Values(ids(ds))); len(slices.Compact(names)) != len(ds) {
+		r.Errorf("ids are not distinct: %v", ids(ds))
 	}
 	i.settle(brokers.Ack, ds...)
 	i.end()

@@ -12,6 +12,7 @@ import (
 func settling() []behaviour {
 	return []behaviour{
 		{name: "SettleOutOfOrder", run: settleOutOfOrder},
+		{name: "SettleArrives", run: settleArrives},
 		{name: "SettleBesideReceive", run: settleBesideReceive},
 		{name: "ReleaseComesAgain", run: releaseComesAgain},
 		{name: "RetryComesAgain", run: retryComesAgain},
@@ -41,6 +42,21 @@ func settleOutOfOrder(r *run) {
 		r.Errorf("all is settled, but closing reports %+v", rep)
 	}
 	r.settles(s, 0)
+}
+
+// What Settle took arrives soon, without a Hold or Close that asks for it.
+func settleArrives(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 10)
+	i := r.subscribe(s)
+	ds := i.receive(10)
+	began := time.Now()
+	i.settle(brokers.Ack, ds...)
+	r.settles(s, 0)
+	if took := time.Since(began); took > r.features.Prompt {
+		r.Errorf("the acks arrived after %v, want at most %v", took, r.features.Prompt)
+	}
+	i.end()
 }
 
 // Settle may be called by several goroutines beside Receive.
@@ -83,10 +99,14 @@ func releaseComesAgain(r *run) {
 	r.publish(s, 0, 10)
 	i := r.subscribe(s)
 	ds := i.receive(10)
+	released := ds[2:5]
 	i.settle(brokers.Ack, append(slices.Clone(ds[:2]), ds[5:]...)...)
-	i.settle(brokers.Release, ds[2:5]...)
+	i.settle(brokers.Release, released...)
 	again := i.receive(3)
 	r.same("what was released", texts(again), bodies(2, 3))
+	if i.Capabilities().Positions {
+		r.same("the ids of what was released", ids(again), ids(released))
+	}
 	i.settle(brokers.Ack, again...)
 	i.quiet(0)
 	i.end()
@@ -111,7 +131,7 @@ func retryComesAgain(r *run) {
 // Retry with After delivers again after that time and not before, and holds up
 // nothing else.
 func retryWaits(r *run) {
-	after := max(r.features.Quiet, 500*time.Millisecond)
+	after := max(r.features.Quiet, 100*time.Millisecond)
 	s := r.source(SourceOptions{})
 	r.publish(s, 0, 1)
 	i := r.subscribe(s)

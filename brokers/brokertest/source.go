@@ -96,7 +96,7 @@ func credentialsRefused(r *run) {
 	ctx, cancel := r.within(r.features.Patience)
 	defer cancel()
 	c := r.h.Connection(false)
-	conn, err := r.h.Driver().Open(ctx, c, r.env(r.T))
+	conn, err := r.h.Driver().Open(ctx, c, r.env())
 	if err == nil {
 		r.ok("close", conn.Close(ctx))
 	}

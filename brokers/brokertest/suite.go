@@ -20,11 +20,12 @@ type suite struct {
 	h        Harness
 	features Features
 	log      *journal
+	dir      string
 	conn     brokers.Conn
 }
 
-func newSuite(h Harness) *suite {
-	s := &suite{h: h, features: h.Features(), log: &journal{}}
+func newSuite(t testing.TB, h Harness) *suite {
+	s := &suite{h: h, features: h.Features(), log: &journal{}, dir: t.TempDir()}
 	s.features.setDefaults()
 	return s
 }
@@ -48,10 +49,10 @@ func (j *journal) String() string {
 }
 
 // env is what the driver gets.
-func (s *suite) env(t testing.TB) brokers.Env {
+func (s *suite) env() brokers.Env {
 	secrets := s.h.Secrets()
 	return brokers.Env{
-		DataDir: t.TempDir(),
+		DataDir: s.dir,
 		Log:     slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Secret: func(ref string) (string, error) {
 			if v, ok := secrets[ref]; ok {
@@ -65,8 +66,12 @@ func (s *suite) env(t testing.TB) brokers.Env {
 // check runs one behaviour, and then looks for secrets in what was said.
 func (s *suite) check(t *testing.T, b *behaviour) {
 	r := &run{T: t, suite: s}
-	r.connect()
+	r.connected()
 	b.run(r)
+	s.keptSecret(t)
+}
+
+func (s *suite) keptSecret(t *testing.T) {
 	said := s.log.String()
 	for ref, secret := range s.h.Secrets() {
 		if secret != "" && strings.Contains(said, secret) {
@@ -84,6 +89,7 @@ func (s *suite) close(t *testing.T) {
 	if err := s.conn.Close(ctx); err != nil {
 		t.Errorf("close the connection: %v", err)
 	}
+	s.keptSecret(t)
 }
 
 // run is one behaviour under way.
@@ -92,34 +98,37 @@ type run struct {
 	*suite
 }
 
-// connect opens the shared connection, again when it was lost.
-func (r *run) connect() {
-	r.Helper()
-	if r.conn != nil {
-		select {
-		case <-r.conn.Lost():
-			r.close(r.T)
-		default:
-			return
-		}
-	}
-	r.conn = r.open()
-}
-
-// open makes a connection.
-func (r *run) open() brokers.Conn {
+// connected waits until the shared connection works, and opens it anew when it
+// was lost.
+func (r *run) connected() {
 	r.Helper()
 	c := r.h.Connection(true)
 	if faults := r.h.Driver().CheckConnection(c); len(faults) > 0 {
 		r.Fatalf("the harness's connection is wrong: %v", faults)
 	}
-	var conn brokers.Conn
-	r.eventually("open a connection", func(ctx context.Context) error {
-		var err error
-		conn, err = r.h.Driver().Open(ctx, c, r.env(r.T))
+	r.eventually("connect", func(ctx context.Context) error {
+		if r.conn != nil && r.isLost() {
+			r.saw(r.conn.Close(ctx))
+			r.conn = nil
+		}
+		if r.conn != nil {
+			return r.conn.Err()
+		}
+		conn, err := r.h.Driver().Open(ctx, c, r.env())
+		if err == nil {
+			r.conn, err = conn, conn.Err()
+		}
 		return err
 	})
-	return conn
+}
+
+func (r *run) isLost() bool {
+	select {
+	case <-r.conn.Lost():
+		return true
+	default:
+		return false
+	}
 }
 
 // within is a context that ends after d.

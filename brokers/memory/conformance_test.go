@@ -19,6 +19,8 @@ type harness struct {
 	queue    memory.QueueOptions
 	features brokertest.Features
 	sources  int
+	// loses: the driver does not dial again by itself.
+	loses bool
 }
 
 func newHarness(o memory.QueueOptions, change func(*brokertest.Features)) *harness {
@@ -28,6 +30,7 @@ func newHarness(o memory.QueueOptions, change func(*brokertest.Features)) *harne
 		Faults: []brokertest.Fault{
 			brokertest.Cut, brokertest.Freeze, brokertest.Thaw, brokertest.Kill, brokertest.Restart, brokertest.Delete,
 			brokertest.Recreate, brokertest.Forbid, brokertest.Permit, brokertest.Redeliver, brokertest.Lose,
+			brokertest.Block, brokertest.Unblock,
 		},
 		Credentials: true, Create: true, Members: true, Order: true,
 		Names: true, Keys: true, Headers: true,
@@ -103,6 +106,9 @@ func (h *harness) DeadLetters(_ context.Context, s *supervisorv1.ConsumerSpec) (
 
 func (h *harness) Disturb(_ context.Context, f brokertest.Fault, s *supervisorv1.ConsumerSpec) error {
 	b, q := h.broker, queueOf(s)
+	if h.loses && (f == brokertest.Cut || f == brokertest.Kill) {
+		b.Lose("main")
+	}
 	switch f {
 	case brokertest.Cut:
 		b.Cut("main")
@@ -127,6 +133,10 @@ func (h *harness) Disturb(_ context.Context, f brokertest.Fault, s *supervisorv1
 		return b.Redeliver(q)
 	case brokertest.Lose:
 		b.Lose("main")
+	case brokertest.Block:
+		b.Delay(memory.OpPublish, h.features.Quiet*3)
+	case brokertest.Unblock:
+		b.Delay(memory.OpPublish, 0)
 	}
 	return nil
 }
@@ -136,6 +146,12 @@ func slow(h *harness) *harness {
 	for op := memory.OpOpen; op <= memory.OpPublish; op++ {
 		h.broker.Delay(op, 3*time.Millisecond)
 	}
+	return h
+}
+
+// losing makes a driver whose connections do not come back by themselves.
+func losing(h *harness) *harness {
+	h.loses = true
 	return h
 }
 
@@ -157,9 +173,9 @@ func kinds() map[string]func() *harness {
 }
 
 func TestConformance(t *testing.T) {
-	for name, kind := range kinds() {
+	for _, name := range []string{"prefetch", "positions"} {
 		t.Run(name, func(t *testing.T) {
-			h := kind()
+			h := kinds()[name]()
 			brokertest.Run(t, h)
 			if err := h.broker.Misuse(); err != nil {
 				t.Errorf("the suite breaks the contract: %v", err)
@@ -175,6 +191,9 @@ func TestConformanceInVirtualTime(t *testing.T) {
 		})
 		t.Run(name+", slow", func(t *testing.T) {
 			brokertest.RunInBubbles(t, func() brokertest.Harness { return slow(kind()) })
+		})
+		t.Run(name+", losing", func(t *testing.T) {
+			brokertest.RunInBubbles(t, func() brokertest.Harness { return losing(kind()) })
 		})
 	}
 }

@@ -65,7 +65,7 @@ func TestRandomCalls(t *testing.T) {
 		"positions": {Partitions: 3, RevokeTimeout: 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := seeds(t, 100)
+			all := seeds(t, 60)
 			seen := make(map[string]int)
 			for _, seed := range all {
 				synctest.Test(t, func(t *testing.T) { runWorld(t, o, seed, seen) })
