@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -113,6 +114,7 @@ func rules() map[string]rule {
 		"bench": {
 			ours:   append(core(), api, "brokers/nats"),
 			others: []string{protobuf, "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
+			tests:  []string{goleak},
 		},
 
 		// What checks the rest.
@@ -220,6 +222,33 @@ func TestRulesBite(t *testing.T) {
 		} else if got := r.allows(c.to, c.inTest); got != c.want {
 			t.Errorf("%s imports %s (in a test: %t): allowed %t, want %t", c.from, c.to, c.inTest, got, c.want)
 		}
+	}
+}
+
+// TestArchitectureListsThePackages: the map for readers has the packages that
+// the rules have, but those that only check.
+func TestArchitectureListsThePackages(t *testing.T) {
+	doc, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := rules()
+	delete(known, "internal/archtest")
+	delete(known, "tools/gotest")
+	for line := range strings.SplitSeq(string(doc), "\n") {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		for name := range strings.SplitSeq(strings.Split(line, "|")[1], ",") {
+			name = strings.Trim(name, " `")
+			if _, ok := known[name]; !ok {
+				t.Errorf("ARCHITECTURE.md lists %s, which has no rule", name)
+			}
+			delete(known, name)
+		}
+	}
+	for name := range known {
+		t.Errorf("ARCHITECTURE.md does not list %s", name)
 	}
 }
 
