@@ -121,12 +121,18 @@ func decode(bucket, key, record []byte, m proto.Message) error {
 }
 
 func (s *Store) view(f func(*bbolt.Tx) error) error {
+	if last := s.lastResult(); isFault(last) {
+		return last
+	}
 	err := guard(func() error { return s.db.View(f) })
 	switch {
 	case errors.Is(err, bbolt.ErrDatabaseNotOpen):
 		return ErrClosed
 	case errors.Is(err, errChecksum):
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, s.path, err)
+	case isFault(err):
+		err = fmt.Errorf("%s: %w", s.path, err)
+		s.note(err)
 	}
 	return err
 }

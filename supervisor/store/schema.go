@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"google.golang.org/protobuf/proto"
@@ -84,20 +85,27 @@ func inspect(path string) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("state store: %s is not a regular file", path)
 	}
-	c := contents{meta: map[string][]byte{}}
-	err = checkPages(f, info.Size(), c.visit)
-	if v := decodeNumber(c.meta[string(keyVersion)]); v > uint64(len(steps)) {
-		return fmt.Errorf("%w: %s has schema version %d, this program knows %d: run the newer supervisord, or restore a copy from before it",
-			ErrNewer, path, v, len(steps))
-	}
-	if err == nil {
-		err = c.check()
-	}
-	if err != nil {
+	if err := inspectFile(f, info.Size()); err != nil {
+		if errors.Is(err, ErrNewer) {
+			return fmt.Errorf("%s: %w: run the newer supervisord, or restore a copy from before it", path, err)
+		}
 		return fmt.Errorf("%w: %s: %w: restore a copy of it, or move it away to start without any consumer",
 			ErrCorrupt, path, err)
 	}
 	return nil
+}
+
+func inspectFile(r io.ReaderAt, size int64) error {
+	c := contents{meta: map[string][]byte{}}
+	err := checkPages(r, size, c.visit)
+	// A newer version may keep its records in another way.
+	if v := decodeNumber(c.meta[string(keyVersion)]); v > uint64(len(steps)) {
+		return fmt.Errorf("%w: it has schema version %d, this program knows %d", ErrNewer, v, len(steps))
+	}
+	if err != nil {
+		return err
+	}
+	return c.check()
 }
 
 // contents collects what inspect finds.

@@ -202,24 +202,26 @@ func (s *Store) Close() error {
 			return context.Cause(ctx)
 		}
 	}
-	var f *fault
-	if errors.As(s.lastResult(), &f) {
-		// bbolt may still hold its own locks: its Close could wait for ever.
+	if isFault(s.lastResult()) {
+		// See fault: bbolt's Close could wait for ever.
 		return s.lock.release()
 	}
 	return errors.Join(guard(s.db.Close), s.lock.release())
 }
 
 // fault is a panic or a memory fault inside bbolt: the mapped file is not what
-// it was when it was opened, or cannot be read any more.
+// it was when it was opened, or cannot be read any more. bbolt's memory is in
+// doubt then, and it may still hold locks of its own: it is not called again.
 type fault struct {
 	what  any
 	stack []byte
 }
 
-func (f *fault) Error() string { return fmt.Sprintf("reading the file failed: %v", f.what) }
+func (f *fault) Error() string {
+	return fmt.Sprintf("using the file failed: %v: look at the disk, then restart supervisord, which checks the file", f.what)
+}
 
-func (f *fault) Unwrap() error { return ErrCorrupt }
+func (f *fault) Unwrap() []error { return []error{ErrCorrupt, ErrUnavailable} }
 
 // guard runs f and turns a panic, and a fault on mapped memory, into an error.
 func guard(f func() error) (err error) {

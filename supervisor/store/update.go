@@ -90,7 +90,7 @@ func (s *Store) enqueue(u update) error {
 func (s *Store) write() {
 	for group := s.next(); group != nil; group = s.next() {
 		err := s.commit(group)
-		s.settle(err)
+		s.note(err)
 		for _, u := range group {
 			u.done <- err
 		}
@@ -103,6 +103,7 @@ func (s *Store) next() []update {
 	defer s.mu.Unlock()
 	group := s.queue
 	s.queue = nil
+	s.writing = time.Time{}
 	if group == nil {
 		close(s.writer)
 		s.writer = nil
@@ -142,21 +143,27 @@ func (s *Store) transact(op string, f func(*batch) error) error {
 			return err
 		}
 	}
-	return guard(func() error {
+	err := guard(func() error {
 		return s.db.Update(func(tx *bbolt.Tx) error { return commitBatch(tx, f) })
 	})
+	if isSync(err) {
+		return fmt.Errorf("%w: %w", errUnsynced, err)
+	}
+	return err
 }
 
-// settle notes the result of a commit.
-func (s *Store) settle(err error) {
+// note keeps the result of a commit, or the fault of a read. A final one stays.
+func (s *Store) note(err error) {
 	s.mu.Lock()
 	before := s.last
-	s.writing = time.Time{}
-	s.last = err
+	if !isFinal(before) {
+		s.last = err
+	}
 	s.mu.Unlock()
 
 	var f *fault
 	switch {
+	case isFinal(before):
 	case errors.As(err, &f):
 		s.o.Log.Error("The state store failed.", slog.Any("error", err), slog.String("stack", string(f.stack)))
 	case err != nil && before == nil:
@@ -172,28 +179,38 @@ func (s *Store) lastResult() error {
 	return s.last
 }
 
-// isFinal tells the failures after which the file must not be written until it
-// was opened anew: bbolt's memory is in doubt after a panic; and after a failed
-// sync the system forgets which pages are not on disk, so that a later sync
-// would succeed without them.
+// errUnsynced: after a failed sync the system forgets which pages are not on
+// disk; a later sync would succeed without them.
+var errUnsynced = errors.New("a write was not synced, what the disk holds is unknown: look at the disk, then restart supervisord")
+
+// isFinal tells the failures after which the file is not written any more
+// until it was opened anew: an unsynced write, and a fault.
 func isFinal(err error) bool {
+	return errors.Is(err, errUnsynced) || isFault(err)
+}
+
+func isFault(err error) bool {
+	var f *fault
+	return errors.As(err, &f)
+}
+
+// isSync tells whether it was a sync that failed a commit of bbolt's. Writes
+// and truncations that fail have changed nothing that counts.
+func isSync(err error) bool {
 	var (
-		f     *fault
 		path  *fs.PathError
 		errno syscall.Errno
 	)
 	switch {
 	case err == nil:
 		return false
-	case errors.As(err, &f):
-		return true
 	case errors.As(err, &path):
 		return path.Op == "sync"
 	case errors.As(err, &errno):
 		// bbolt calls fdatasync itself and returns its bare error.
 		return true
 	}
-	return strings.Contains(err.Error(), "file sync error")
+	return strings.HasPrefix(err.Error(), "file sync error")
 }
 
 // Writable is nil when the last write worked, else why it did not. A write
