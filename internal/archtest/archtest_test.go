@@ -90,8 +90,8 @@ func rules() map[string]rule {
 		},
 		// rpc alone turns errors into status codes on the server's side.
 		"supervisor/rpc": {
-			ours:   []string{api, "proto/endpoint", "proto/textform", "supervisor", "supervisor/lifecycle", "supervisor/spec"},
-			others: []string{protobuf, grpc, errInfo, "golang.org/x/sys/unix", "golang.org/x/time/rate", "golang.org/x/net/netutil"},
+			ours:   []string{api, "proto/endpoint", "supervisor", "supervisor/spec"},
+			others: []string{protobuf, grpc, errInfo, "golang.org/x/sys/unix"},
 			tests:  append(core(), goleak, rapid),
 		},
 
@@ -99,8 +99,9 @@ func rules() map[string]rule {
 		"cmd/supervisord": {
 			ours: append(core(), api, "proto/endpoint", "proto/textform", "brokers/nats",
 				"supervisor/console", "supervisor/rpc"),
-			others: []string{protobuf, grpc, "github.com/spf13/cobra", "github.com/spf13/pflag"},
-			tests:  []string{goleak, "github.com/rogpeppe/go-internal", "github.com/nats-io/nats.go"},
+			// The demo publishes as any program would, past the daemon.
+			others: []string{protobuf, "github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/nats-io/nats.go"},
+			tests:  []string{goleak, grpc, "github.com/rogpeppe/go-internal"},
 		},
 		"cmd/supctl": {
 			ours: []string{api, "proto/endpoint", "proto/textform"},
@@ -207,6 +208,9 @@ func TestRulesBite(t *testing.T) {
 		{"supervisor", grpc + "/status", false, false},
 		{"supervisor", "go.etcd.io/bbolt", false, false},
 		{"supervisor/console", grpc + "/codes", false, false},
+		{"supervisor/handlers", grpc + "/status", false, false},
+		{"cmd/supervisord", grpc + "/status", false, false},
+		{"supervisor/rpc", grpc + "/status", false, true},
 		{"brokers/memory", "github.com/nats-io/nats.go", true, false},
 		{"brokers/nats", "github.com/nats-io/nats.go/jetstream", false, true},
 		{"brokers/nats", "github.com/nats-io/nats.gone", false, false},
