@@ -2,7 +2,7 @@ package brokertest
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
@@ -104,7 +104,8 @@ func cutWhileHeld(r *run) {
 	r.drained(s, bodies(0, 5))
 }
 
-// soon calls f with a context that ends soon, and demands that it returns by then.
+// soon calls f with a context that ends soon, demands that it returns by then,
+// and returns its error.
 func (r *run) soon(what string, f func(context.Context) error) error {
 	r.Helper()
 	d := r.features.Quiet
@@ -116,6 +117,20 @@ func (r *run) soon(what string, f func(context.Context) error) error {
 		r.Errorf("%s took %v on a frozen broker, its context ended after %v", what, took, d)
 	}
 	return err
+}
+
+// soonDone is soon for calls that may succeed or not.
+func (r *run) soonDone(what string, f func(context.Context) error) {
+	r.Helper()
+	_ = r.soon(what, f) // either is right
+}
+
+// soonFails is soon for calls that cannot succeed.
+func (r *run) soonFails(what string, f func(context.Context) error) {
+	r.Helper()
+	if r.soon(what, f) == nil {
+		r.Errorf("%s returned nil though the broker does not answer", what)
+	}
 }
 
 // Every call returns within its context while the broker does not answer, and
@@ -133,28 +148,24 @@ func frozenCallsEnd(r *run) {
 			r.disturb(Thaw, s)
 		}
 	}()
-	r.soon("Settle", func(ctx context.Context) error {
+	r.soonDone("Settle", func(ctx context.Context) error {
 		return i.Settle(ctx, []brokers.Settlement{{Delivery: ds[0], Outcome: brokers.Ack}})
 	})
-	r.soon("Lag", func(ctx context.Context) error { _, err := i.Lag(ctx); return err })
-	r.soon("Hold", func(ctx context.Context) error { _, err := i.Hold(ctx, ds[1:]); return err })
-	r.soon("Flow", i.Flow)
-	if err := r.soon("Publish", func(ctx context.Context) error {
+	r.soonDone("Lag", func(ctx context.Context) error { _, err := i.Lag(ctx); return err })
+	r.soonDone("Hold", func(ctx context.Context) error { _, err := i.Hold(ctx, ds[1:]); return err })
+	r.soonDone("Flow", i.Flow)
+	r.soonFails("Publish", func(ctx context.Context) error {
 		return r.conn.Publish(ctx, []brokers.Publication{{Target: p.DeadLetter, Body: []byte("x")}})
-	}); err == nil {
-		r.Error("Publish returned nil though the broker is frozen")
-	}
-	if err := r.soon("Subscribe", func(ctx context.Context) error {
+	})
+	r.soonFails("Subscribe", func(ctx context.Context) error {
 		sub, err := r.conn.Subscribe(ctx, p.Source, &observer{})
 		if err == nil {
 			sub.Close(ctx, nil) //nolint:errcheck // reported below
 		}
 		return err
-	}); err == nil {
-		r.Error("Subscribe returned nil though the broker is frozen")
-	}
+	})
 	rep := brokers.Report{}
-	r.soon("Close", func(ctx context.Context) error {
+	r.soonDone("Close", func(ctx context.Context) error {
 		var err error
 		rep, err = i.Close(ctx, nil)
 		return err
@@ -196,7 +207,7 @@ func (r *run) leftover(s *supervisorv1.ConsumerSpec, n, from int) {
 		}
 	}
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // What was settled while the broker does not answer is told as unconfirmed, and
@@ -209,12 +220,12 @@ func frozenSettlesAreUnconfirmed(r *run) {
 	i.hold()
 	r.disturb(Freeze, s)
 	rep := brokers.Report{}
-	r.soon("Settle", func(ctx context.Context) error {
+	r.soonDone("Settle", func(ctx context.Context) error {
 		return i.Settle(ctx, []brokers.Settlement{
 			{Delivery: ds[0], Outcome: brokers.Ack}, {Delivery: ds[1], Outcome: brokers.Ack}, {Delivery: ds[2], Outcome: brokers.Ack},
 		})
 	})
-	r.soon("Hold", func(ctx context.Context) error {
+	r.soonDone("Hold", func(ctx context.Context) error {
 		var err error
 		rep, err = i.Hold(ctx, nil)
 		return err
@@ -237,7 +248,7 @@ func frozenCloseGoesOn(r *run) {
 	r.disturb(Freeze, s)
 	i.closed = true
 	rep := brokers.Report{}
-	r.soon("Close", func(ctx context.Context) error {
+	r.soonDone("Close", func(ctx context.Context) error {
 		var err error
 		rep, err = i.Close(ctx, ds)
 		return err
@@ -260,13 +271,13 @@ func frozenCloseSparesOthers(r *run) {
 	ds, theirs := i.receive(5), neighbour.receive(5)
 	r.disturb(Freeze, s)
 	i.closed = true
-	r.soon("Close", func(ctx context.Context) error { _, err := i.Close(ctx, ds); return err })
+	r.soonDone("Close", func(ctx context.Context) error { _, err := i.Close(ctx, ds); return err })
 	r.disturb(Thaw, s)
 	neighbour.settle(brokers.Ack, theirs...)
 	r.publish(other, 105, 5)
 	neighbour.settle(brokers.Ack, neighbour.receive(5)...)
 	neighbour.end()
-	r.settles(other, 0)
+	r.settled(other)
 	r.drained(s, bodies(0, 5))
 }
 
@@ -285,7 +296,7 @@ func killedAndRestarted(r *run) {
 	i.fails(gone()...)
 	r.eventually("Err is set", func(context.Context) error {
 		if r.conn.Err() == nil {
-			return fmt.Errorf("the broker is dead, but Err is nil")
+			return errors.New("the broker is dead, but Err is nil")
 		}
 		return nil
 	})

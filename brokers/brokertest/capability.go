@@ -79,30 +79,30 @@ func giveBackCounts(r *run) {
 		i.flow()
 	}
 	if counts {
-		i.quiet(0)
+		i.quiet()
 		i.end()
 		return
 	}
 	i.settle(brokers.Ack, i.receive(1)...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Membership is true where a held subscription is still a member, and only there.
 func membershipWhileHeld(r *run) {
 	s := r.source(SourceOptions{})
 	i := r.subscribe(s)
-	i.quiet(0)
+	i.quiet()
 	r.members(s, 1)
 	i.hold()
 	if i.Capabilities().Membership {
-		i.quiet(0)
+		i.quiet()
 		r.members(s, 1)
 	} else {
 		r.members(s, 0)
 	}
 	i.flow()
-	i.quiet(0)
+	i.quiet()
 	r.members(s, 1)
 	i.end()
 	r.members(s, 0)
@@ -153,5 +153,5 @@ func goroutinesEnd(r *run) {
 		}
 		return nil
 	})
-	r.settles(s, 0)
+	r.settled(s)
 }

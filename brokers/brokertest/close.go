@@ -95,7 +95,7 @@ func closeTellsRepeats(r *run) {
 func closeEndsReceive(r *run) {
 	s := r.source(SourceOptions{})
 	i := r.subscribe(s)
-	i.quiet(0)
+	i.quiet()
 	ended := make(chan error, 1)
 	ctx, cancel := r.within(r.features.Patience)
 	defer cancel()
@@ -174,7 +174,7 @@ func closeKeepsOrder(r *run) {
 	r.inOrder("after the hand-over", texts(again), bodies(3, 17))
 	next.settle(brokers.Ack, again...)
 	next.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Closing one subscription leaves those of other sources on its connection alone.
@@ -189,7 +189,7 @@ func closeSparesOthers(r *run) {
 	r.publish(other, 105, 5)
 	neighbour.settle(brokers.Ack, neighbour.receive(5)...)
 	neighbour.end()
-	r.settles(other, 0)
+	r.settled(other)
 	r.drained(s, bodies(0, 5))
 }
 
@@ -205,7 +205,7 @@ func closeWithoutTime(r *run) {
 	cancel(nil)
 	i.closed = true
 	rep, err := i.Close(ctx, ds[1:])
-	r.saw(err)
+	r.note(err)
 	i.returned(rep, 4, 0)
 	r.class("settle after that", i.trySettle(brokers.Ack, ds[1]), brokers.Fenced)
 	r.drained(s, bodies(1, 4))
@@ -230,7 +230,7 @@ func subscribeAgain(r *run) {
 	i.settle(brokers.Ack, rest...)
 	r.same("all of it", append(got, texts(rest)...), bodies(0, rounds+10))
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Many subscriptions share a connection, each with a source of its own.
@@ -251,7 +251,7 @@ func subscribeMany(r *run) {
 	}
 	for k, i := range intakes {
 		i.end()
-		r.settles(specs[k], 0)
+		r.settled(specs[k])
 	}
 }
 

@@ -46,15 +46,15 @@ func holdGivesBack(r *run) {
 	rep := i.hold(ds[4], ds[6], ds[7], ds[8], ds[9])
 	i.returned(rep, 5, 10)
 	r.remains(s, 16)
-	i.quiet(0)
+	i.quiet()
 	i.settle(brokers.Ack, running)
 	i.flow()
 	again := i.receive(15)
 	r.same("what comes after the hold", texts(again), append([]string{body(4)}, bodies(6, 14)...))
 	i.settle(brokers.Ack, again...)
-	i.quiet(0)
+	i.quiet()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // What the driver has taken and not returned goes back too, and to others, where
@@ -88,7 +88,7 @@ func holdConfirms(r *run) {
 		i.flow()
 	}
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Held twice it gives back what is new.
@@ -101,13 +101,13 @@ func holdTwice(r *run) {
 	i.returned(i.hold(), 0, 0)
 	i.returned(i.hold(ds[1]), 1, 0)
 	i.settle(brokers.Ack, ds[0])
-	i.quiet(0)
+	i.quiet()
 	i.flow()
 	again := i.receive(2)
 	r.same("what comes after two holds", texts(again), bodies(1, 2))
 	i.settle(brokers.Ack, again...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Hold takes effect beside a Receive that blocks, which goes on blocking until
@@ -115,7 +115,7 @@ func holdTwice(r *run) {
 func holdWhileReceiveBlocks(r *run) {
 	s := r.source(SourceOptions{})
 	i := r.subscribe(s)
-	i.quiet(0)
+	i.quiet()
 	ctx, cancel := r.within(r.features.Patience)
 	defer cancel()
 	came, failed := make(chan []*brokers.Delivery, 1), make(chan error, 1)
@@ -146,7 +146,7 @@ func holdWhileReceiveBlocks(r *run) {
 		r.Fatalf("Receive after Flow: %v", r.saw(err))
 	}
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Whatever the moment of a Hold, each message is delivered once or given back.
@@ -195,7 +195,7 @@ func holdRacesReceive(r *run) {
 	}
 	r.same("deliveries around holds", got, bodies(0, n))
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A Settle beside Hold counts as settled, and what Hold gives back comes again.
@@ -221,7 +221,7 @@ func holdRacesSettle(r *run) {
 	r.same("what comes after the hold", texts(again), bodies(n/2, n/2))
 	i.settle(brokers.Ack, again...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Flow fetches at once, without waiting for a poll to end.
@@ -231,7 +231,7 @@ func flowFetchesAtOnce(r *run) {
 	i := r.subscribe(s)
 	i.settle(brokers.Ack, i.receive(1)...)
 	i.hold()
-	i.quiet(0)
+	i.quiet()
 	r.publish(s, 1, 1)
 	began := time.Now()
 	i.flow()
@@ -241,7 +241,7 @@ func flowFetchesAtOnce(r *run) {
 	}
 	i.settle(brokers.Ack, ds...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Flow on an open intake does nothing.
@@ -254,8 +254,8 @@ func flowOnOpenIntake(r *run) {
 	i.flow()
 	ds = append(ds, i.receive(2)...)
 	r.inOrder("deliveries", texts(ds), bodies(0, 4))
-	i.quiet(0)
+	i.quiet()
 	i.settle(brokers.Ack, ds...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
@@ -116,13 +115,10 @@ func (r *run) checkBatch(batch []brokers.Delivery, limit brokers.Credit) {
 	}
 }
 
-// quiet demands that nothing comes for d, or the usual time of silence.
-func (i *intake) quiet(d time.Duration) {
+// quiet demands that nothing comes for a while.
+func (i *intake) quiet() {
 	i.r.Helper()
-	if d == 0 {
-		d = i.r.features.Quiet
-	}
-	ctx, cancel := i.r.within(d)
+	ctx, cancel := i.r.within(i.r.features.Quiet)
 	defer cancel()
 	batch, err := i.Receive(ctx, plenty(1))
 	if !timedOut(i.r.saw(err)) {
@@ -132,8 +128,8 @@ func (i *intake) quiet(d time.Duration) {
 
 // timedOut tells whether err is a context's own, which does not end a subscription.
 func timedOut(err error) bool {
-	var e *brokers.Error
-	return errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &e)
+	_, classified := errors.AsType[*brokers.Error](err)
+	return errors.Is(err, context.DeadlineExceeded) && !classified
 }
 
 // fails demands that Receive ends the subscription with an error of these classes.
@@ -199,14 +195,13 @@ func (r *run) confirmed(what string, rep brokers.Report) {
 }
 
 // abandon closes a subscription that broke; the report may be anything.
-func (i *intake) abandon(unsettled ...*brokers.Delivery) brokers.Report {
+func (i *intake) abandon(unsettled ...*brokers.Delivery) {
 	i.r.Helper()
 	ctx, cancel := i.r.within(i.r.features.Patience)
 	defer cancel()
 	i.closed = true
-	rep, err := i.Close(ctx, unsettled)
-	i.r.saw(err)
-	return rep
+	_, err := i.Close(ctx, unsettled)
+	i.r.note(err)
 }
 
 func (i *intake) flow() {
@@ -224,9 +219,9 @@ func (r *run) drained(s *supervisorv1.ConsumerSpec, want []string) {
 	ds := i.receive(len(want))
 	r.same("what the broker still had", texts(ds), want)
 	i.settle(brokers.Ack, ds...)
-	i.quiet(0)
+	i.quiet()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // same demands the same bodies, each as often, in any order.

@@ -56,7 +56,7 @@ func partitionsKeepOrder(r *run) {
 	}
 	i.settle(brokers.Ack, ds...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Before partitions move Revoke is called, and what is settled by its return
@@ -84,7 +84,7 @@ func revokeHandsOver(r *run) {
 	i.settle(brokers.Ack, slices.DeleteFunc(ds, func(d *brokers.Delivery) bool { return slices.Contains(done, string(d.Body)) })...)
 	next.end()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // untilRevoked keeps both members going until something was revoked; nothing may
@@ -95,7 +95,7 @@ func (r *run) untilRevoked(i, next *intake, revoked <-chan []string) []string {
 	defer cancel()
 	for ctx.Err() == nil {
 		for _, in := range []*intake{i, next} {
-			in.quiet(0)
+			in.quiet()
 		}
 		select {
 		case done := <-revoked:
@@ -159,7 +159,7 @@ func revokedIsFenced(r *run) {
 	i.settle(brokers.Ack, slices.DeleteFunc(ds, func(d *brokers.Delivery) bool { return slices.Contains(late, d) })...)
 	next.end()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A partition that comes back is a new origin.
@@ -193,5 +193,5 @@ func assignedAgainIsNew(r *run) {
 	}
 	i.settle(brokers.Ack, again...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }

@@ -39,7 +39,7 @@ func receiveWithinMessages(r *run) {
 	r.inOrder("deliveries", texts(got), bodies(0, 50))
 	i.settle(brokers.Ack, got...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A batch never has more than max.Bytes.
@@ -63,7 +63,7 @@ func receiveWithinBytes(r *run) {
 	}
 	i.settle(brokers.Ack, got...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A single message larger than max.Bytes passes, and alone.
@@ -91,7 +91,7 @@ func receiveLargeAlone(r *run) {
 func receiveWakes(r *run) {
 	s := r.source(SourceOptions{})
 	i := r.subscribe(s)
-	i.quiet(0)
+	i.quiet()
 	came := make(chan error, 1)
 	ctx, cancel := r.within(r.features.Patience)
 	defer cancel()
@@ -109,7 +109,7 @@ func receiveWakes(r *run) {
 		r.Errorf("Receive returned %v after the publication, want at most %v", took, r.features.Prompt)
 	}
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // When ctx ends, Receive returns its error, the subscription goes on, and what
@@ -141,9 +141,9 @@ func receiveCancelled(r *run) {
 	r.ok("publish", <-published)
 	r.inOrder("deliveries over many contexts", texts(got), bodies(0, n))
 	i.settle(brokers.Ack, got...)
-	i.quiet(0)
+	i.quiet()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A delivery carries what was published: key, headers, id, and a size that counts
@@ -205,5 +205,5 @@ func deliveryIdentity(r *run) {
 	i.settle(brokers.Ack, ds...)
 	i.end()
 	r.inOrder("bodies after settlement", texts(ds), bodies(0, 10))
-	r.settles(s, 0)
+	r.settled(s)
 }

@@ -41,7 +41,7 @@ func settleOutOfOrder(r *run) {
 	if rep := i.end(); rep.Returned != 0 || rep.WillRepeat != 0 {
 		r.Errorf("all is settled, but closing reports %+v", rep)
 	}
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // What Settle took arrives soon, without a Hold or Close that asks for it.
@@ -52,7 +52,7 @@ func settleArrives(r *run) {
 	ds := i.receive(10)
 	began := time.Now()
 	i.settle(brokers.Ack, ds...)
-	r.settles(s, 0)
+	r.settled(s)
 	if took := time.Since(began); took > r.features.Prompt {
 		r.Errorf("the acks arrived after %v, want at most %v", took, r.features.Prompt)
 	}
@@ -90,7 +90,7 @@ func settleBesideReceive(r *run) {
 	}
 	r.inOrder("deliveries", got, bodies(0, n))
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Release gives back single messages, and what was acked beside them stays so.
@@ -108,9 +108,9 @@ func releaseComesAgain(r *run) {
 		r.same("the ids of what was released", ids(again), ids(released))
 	}
 	i.settle(brokers.Ack, again...)
-	i.quiet(0)
+	i.quiet()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Retry delivers again.
@@ -125,7 +125,7 @@ func retryComesAgain(r *run) {
 	r.same("what is retried", texts(again), bodies(1, 1))
 	i.settle(brokers.Ack, again...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Retry with After delivers again after that time and not before, and holds up
@@ -152,7 +152,7 @@ func retryWaits(r *run) {
 	r.inOrder("what is retried", texts(again), bodies(0, 1))
 	i.settle(brokers.Ack, other[0], again[0])
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // Redelivered counts earlier deliveries as the broker does.
@@ -176,7 +176,7 @@ func redeliveryCounts(r *run) {
 		}
 	}
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // What is held, by the caller or by the driver for a later Receive, does not time
@@ -209,7 +209,7 @@ func keptAlive(r *run) {
 	i.settle(brokers.Ack, mine...)
 	other.end()
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A settlement that comes after the broker took the message away has no effect,
@@ -233,5 +233,5 @@ func ownershipLost(r *run) {
 	r.remains(s, 3)
 	i.settle(brokers.Ack, again...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }

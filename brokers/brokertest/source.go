@@ -28,8 +28,7 @@ func missingSource(r *run, policy supervisorv1.Missing, wait bool) {
 	defer cancel()
 	_, err := r.conn.Subscribe(ctx, r.plan(s).Source, &observer{})
 	r.class("subscribe to a missing source", err, brokers.Missing)
-	var e *brokers.Error
-	if errors.As(err, &e) && e.Wait != wait {
+	if e, ok := errors.AsType[*brokers.Error](err); ok && e.Wait != wait {
 		r.Errorf("Wait is %v, the policy is %v", e.Wait, policy)
 	}
 }
@@ -42,7 +41,7 @@ func missingIsCreated(r *run) {
 	ds := i.receive(3)
 	i.settle(brokers.Ack, ds...)
 	i.end()
-	r.settles(s, 0)
+	r.settled(s)
 }
 
 // A source deleted while its messages are being handled ends the subscription
@@ -69,7 +68,7 @@ func deletedWhileBusy(r *run) {
 func deletedWhileIdle(r *run) {
 	s := r.source(SourceOptions{})
 	i := r.subscribe(s)
-	i.quiet(0)
+	i.quiet()
 	r.disturb(Delete, s)
 	i.fails(brokers.Missing)
 	i.abandon()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -108,7 +109,7 @@ func (r *run) connected() {
 	}
 	r.eventually("connect", func(ctx context.Context) error {
 		if r.conn != nil && r.isLost() {
-			r.saw(r.conn.Close(ctx))
+			r.note(r.conn.Close(ctx))
 			r.conn = nil
 		}
 		if r.conn != nil {
@@ -157,12 +158,16 @@ func (r *run) eventually(what string, f func(context.Context) error) {
 	}
 }
 
-// saw writes an error down, to be searched for secrets.
+// saw writes an error down, to be searched for secrets, and returns it.
 func (r *run) saw(err error) error {
-	if err != nil {
-		fmt.Fprintln(r.log, err) //nolint:errcheck // a buffer takes it
-	}
+	r.note(err)
 	return err
+}
+
+func (r *run) note(err error) {
+	if err != nil {
+		fmt.Fprintln(r.log, err)
+	}
 }
 
 // ok ends the behaviour on an error.
@@ -176,20 +181,16 @@ func (r *run) ok(what string, err error) {
 // class demands an error of one of these classes.
 func (r *run) class(what string, err error, want ...brokers.Class) {
 	r.Helper()
-	r.saw(err)
-	var e *brokers.Error
-	if err == nil || !errors.As(err, &e) {
+	r.note(err)
+	e, ok := errors.AsType[*brokers.Error](err)
+	switch {
+	case !ok:
 		r.Fatalf("%s: got %v, want a *brokers.Error of class %v", what, err, want)
+	case !slices.Contains(want, e.Class):
+		r.Fatalf("%s: class %v, want %v: %v", what, e.Class, want, err)
+	case e.Op == "" || e.Err == nil || e.Err.Error() == "":
+		r.Errorf("%s: the error does not say what was tried and what the broker said: %#v", what, e)
 	}
-	for _, c := range want {
-		if e.Class == c {
-			if e.Op == "" || e.Err == nil || e.Err.Error() == "" {
-				r.Errorf("%s: the error does not say what was tried and what the broker said: %#v", what, e)
-			}
-			return
-		}
-	}
-	r.Fatalf("%s: class %v, want %v: %v", what, e.Class, want, err)
 }
 
 // source makes a source.
@@ -261,13 +262,13 @@ func (r *run) remains(s *supervisorv1.ConsumerSpec, n int64) {
 	}
 }
 
-// settles waits until the broker has n messages that are not acked.
-func (r *run) settles(s *supervisorv1.ConsumerSpec, n int64) {
+// settled waits until the broker has nothing that is not acked.
+func (r *run) settled(s *supervisorv1.ConsumerSpec) {
 	r.Helper()
 	r.eventually("count what remains", func(ctx context.Context) error {
 		c, err := r.h.Count(ctx, s)
-		if err == nil && c.Remaining != n {
-			err = fmt.Errorf("%d messages remain at the broker, want %d", c.Remaining, n)
+		if err == nil && c.Remaining != 0 {
+			err = fmt.Errorf("%d messages remain at the broker, want none", c.Remaining)
 		}
 		return err
 	})

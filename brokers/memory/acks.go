@@ -138,19 +138,14 @@ func (a *acks) schedule() {
 		defer a.q.b.unlock()
 		now := time.Now()
 		for len(a.later) > 0 && !a.later[0].due.After(now) {
-			m := heap.Pop(&a.later).(*message)
+			m := a.later[0]
+			heap.Pop(&a.later)
 			m.due = time.Time{}
 			heap.Push(&a.back, m)
 		}
 		a.schedule()
 		a.q.dispatch()
 	})
-}
-
-func (a *acks) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 }
 
 // ready counts what can be taken now.
@@ -297,9 +292,9 @@ func (a *acks) expire(s *subscription) {
 	a.q.dispatch()
 }
 
-func (a *acks) waiting() int64 { return int64(a.ready() + len(a.later)) }
-
-func (a *acks) unacked() int64 { return a.unsettled }
+func (a *acks) count() (waiting, unacked int64) {
+	return int64(a.ready() + len(a.later)), a.unsettled
+}
 
 func (a *acks) peek() []*message {
 	ms := slices.Concat(a.back, a.fresh[a.head:], a.later)
@@ -318,7 +313,12 @@ func (h messages) Less(i, j int) bool {
 	return h[i].seq < h[j].seq
 }
 func (h messages) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *messages) Push(x any)   { *h = append(*h, x.(*message)) }
+func (h *messages) Push(x any) {
+	if m, ok := x.(*message); ok {
+		*h = append(*h, m)
+	}
+}
+
 func (h *messages) Pop() any {
 	old := *h
 	m := old[len(old)-1]

@@ -50,18 +50,16 @@ type store interface {
 	// join and leave follow the subscriptions; what one has when it leaves goes back.
 	join(s *subscription)
 	leave(s *subscription)
-	// take delivers within max, a single larger message alone.
-	take(s *subscription, max brokers.Credit) []brokers.Delivery
+	// take delivers within limit, a single larger message alone.
+	take(s *subscription, limit brokers.Credit) []brokers.Delivery
 	settle(s *subscription, st []brokers.Settlement)
 	giveBack(s *subscription, ds []*brokers.Delivery)
 	// seize takes away what subscriptions have, without telling them.
 	seize()
-	waiting() int64
-	unacked() int64
+	count() (waiting, unacked int64)
 	// peek lists what waits, in order.
 	peek() []*message
 	capabilities() brokers.Capabilities
-	stop()
 }
 
 // NewBroker makes an empty broker.
@@ -116,7 +114,6 @@ func (b *Broker) Delete(name string) error {
 	delete(b.queues, name)
 	q.refusal = &trouble{class: brokers.Missing, err: errDeleted, remedy: "create the queue again"}
 	q.endAll()
-	q.store.stop()
 	return nil
 }
 

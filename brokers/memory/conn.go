@@ -196,13 +196,13 @@ func (c *conn) Err() error {
 
 func (c *conn) Lost() <-chan struct{} { return c.lost }
 
-func (c *conn) Close(ctx context.Context) error {
+func (c *conn) Close(context.Context) error {
 	b := c.link.b
 	b.mu.Lock()
 	c.link.conns = slices.DeleteFunc(c.link.conns, func(o *conn) bool { return o == c })
 	for _, s := range c.open() {
 		if !s.closed {
-			b.complain("connection %s was closed before its subscription %d", c.link.name, s.id)
+			b.complainf("connection %s was closed before its subscription %d", c.link.name, s.id)
 		}
 	}
 	c.end(&trouble{class: brokers.Fenced, err: errClosed})

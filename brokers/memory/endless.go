@@ -120,7 +120,6 @@ func (e *endless) capabilities() brokers.Capabilities {
 func (e *endless) add(*message)        {}
 func (e *endless) leave(*subscription) {}
 func (e *endless) seize()              {}
-func (e *endless) stop()               {}
-func (e *endless) waiting() int64      { return 0 }
-func (e *endless) unacked() int64      { return e.taken - e.settled }
 func (e *endless) peek() []*message    { return nil }
+
+func (e *endless) count() (waiting, unacked int64) { return 0, e.taken - e.settled }

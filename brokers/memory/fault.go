@@ -295,8 +295,8 @@ func (b *Broker) Rebalance(queue string) error {
 	return nil
 }
 
-// complain records that a caller broke the contract.
-func (b *Broker) complain(format string, args ...any) {
+// complainf records that a caller broke the contract.
+func (b *Broker) complainf(format string, args ...any) {
 	b.misuse = append(b.misuse, fmt.Errorf(format, args...))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,8 +256,8 @@ func TestMisuse(t *testing.T) {
 	if got := b.Acked("q"); len(got) != 1 {
 		t.Errorf("acked %v", got)
 	}
-	if err := b.Misuse(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 2 {
-		t.Errorf("misuse: %v", err)
+	if err := b.Misuse(); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("want two misuses, got: %v", err)
 	}
 }
 

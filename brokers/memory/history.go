@@ -124,7 +124,8 @@ func (b *Broker) Depth(queue string) Depth {
 	if q == nil {
 		return Depth{}
 	}
-	d := Depth{Waiting: q.store.waiting(), Unacked: q.store.unacked()}
+	var d Depth
+	d.Waiting, d.Unacked = q.store.count()
 	for _, s := range q.subs {
 		if !s.left || !q.o.LeaveOnHold {
 			d.Members++

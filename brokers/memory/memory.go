@@ -101,7 +101,7 @@ func (m *Message) partition(turn int64, n int) int {
 		return int(turn % int64(n))
 	}
 	h := fnv.New32a()
-	h.Write(m.Key) //nolint:errcheck // a hash never fails
+	h.Write(m.Key)
 	return int(h.Sum32() % uint32(n))
 }
 

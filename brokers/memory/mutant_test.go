@@ -186,8 +186,7 @@ func receives(f func(context.Context, brokers.Subscription, brokers.Credit) ([]b
 func receiveErrors(f func(*brokers.Error) error) func(brokers.Subscription) brokers.Subscription {
 	return receives(func(ctx context.Context, s brokers.Subscription, c brokers.Credit) ([]brokers.Delivery, error) {
 		batch, err := s.Receive(ctx, c)
-		var e *brokers.Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*brokers.Error](err); ok {
 			return batch, f(e)
 		}
 		return batch, err
@@ -221,8 +220,8 @@ func TestMutants(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestMutants$/^"+m.behaviour+"$", "-test.v")
 			cmd.Env = append(os.Environ(), "MUTANT="+m.name)
 			out, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || !bytes.Contains(out, []byte("--- FAIL: TestMutants/"+m.behaviour)) && !strings.Contains(string(out), "panic") {
+			_, failed := errors.AsType[*exec.ExitError](err)
+			if !failed || !bytes.Contains(out, []byte("--- FAIL: TestMutants/"+m.behaviour)) && !strings.Contains(string(out), "panic") {
 				t.Errorf("%s did not find it: %v\n%s", m.behaviour, err, out)
 			}
 		})

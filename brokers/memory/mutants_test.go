@@ -3,13 +3,14 @@ package memory_test
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 )
 
 // mutants are the faults that a driver may have, and that the suite has to find.
 func mutants() []mutant {
-	return append(append(receiveMutants(), settleMutants()...), append(holdMutants(), connMutants()...)...)
+	return slices.Concat(receiveMutants(), errorMutants(), settleMutants(), holdMutants(), capabilityMutants(), connMutants())
 }
 
 func receiveMutants() []mutant {
@@ -55,12 +56,21 @@ func receiveMutants() []mutant {
 				}
 				return batch, err
 			})},
-		{name: "errors without class", kind: "acks", behaviour: "CutEndsReceive",
-			sub: receiveErrors(func(e *brokers.Error) error { return e.Err })},
-		{name: "missing told as transient", kind: "acks", behaviour: "DeletedWhileIdle",
+	}
+}
+
+func errorMutants() []mutant {
+	return []mutant{
+		{
+			name: "errors without class", kind: "acks", behaviour: "CutEndsReceive",
+			sub: receiveErrors(func(e *brokers.Error) error { return e.Err }),
+		},
+		{
+			name: "missing told as transient", kind: "acks", behaviour: "DeletedWhileIdle",
 			sub: receiveErrors(func(e *brokers.Error) error {
 				return &brokers.Error{Class: brokers.Transient, Op: e.Op, Err: e.Err}
-			})},
+			}),
+		},
 		{name: "one origin for all time", kind: "positions", behaviour: "AssignedAgainIsNew", sub: func(s brokers.Subscription) brokers.Subscription {
 			first := make(map[string]*brokers.Origin)
 			return receives(func(ctx context.Context, s brokers.Subscription, c brokers.Credit) ([]brokers.Delivery, error) {
@@ -159,6 +169,11 @@ func holdMutants() []mutant {
 				return rep, err
 			}
 		})},
+	}
+}
+
+func capabilityMutants() []mutant {
+	return []mutant{
 		{name: "leaks a goroutine", kind: "acks", behaviour: "GoroutinesEnd", sub: func(s brokers.Subscription) brokers.Subscription {
 			go func() { select {} }()
 			return s

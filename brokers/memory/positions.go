@@ -169,25 +169,15 @@ func (l *lot) free(h *held) {
 	l.next = min(l.next, h.msg.seq)
 }
 
-func (p *positions) waiting() int64 {
-	var n int64
+func (p *positions) count() (waiting, unacked int64) {
 	for _, part := range p.parts {
-		n += int64(len(part.log)) - part.committed
+		waiting += int64(len(part.log)) - part.committed
 		if l := part.lot; l != nil {
-			n -= int64(l.out + l.done)
+			waiting -= int64(l.out + l.done)
+			unacked += int64(l.out)
 		}
 	}
-	return n
-}
-
-func (p *positions) unacked() int64 {
-	var n int64
-	for _, part := range p.parts {
-		if part.lot != nil {
-			n += int64(part.lot.out)
-		}
-	}
-	return n
+	return waiting, unacked
 }
 
 func (p *positions) peek() []*message {
@@ -201,5 +191,3 @@ func (p *positions) peek() []*message {
 	}
 	return ms
 }
-
-func (p *positions) stop() {}

@@ -95,10 +95,10 @@ func (s *subscription) Receive(ctx context.Context, limit brokers.Credit) ([]bro
 
 func (s *subscription) checkReceive(limit brokers.Credit) {
 	if s.receiving {
-		s.q.b.complain("subscription %d: two Receives at once", s.id)
+		s.q.b.complainf("subscription %d: two Receives at once", s.id)
 	}
 	if limit.Messages < 1 || limit.Bytes < 1 {
-		s.q.b.complain("subscription %d: a credit of %d messages and %d bytes", s.id, limit.Messages, limit.Bytes)
+		s.q.b.complainf("subscription %d: a credit of %d messages and %d bytes", s.id, limit.Messages, limit.Bytes)
 	}
 }
 
@@ -212,8 +212,7 @@ func (s *subscription) reach(ctx context.Context, op Op) error {
 		return err
 	}
 	_, err = s.conn.pass(ctx, op, "queue "+s.q.name)
-	var e *brokers.Error
-	if op == OpFlow && errors.As(err, &e) {
+	if e, ok := errors.AsType[*brokers.Error](err); ok && op == OpFlow {
 		b.mu.Lock()
 		defer b.unlock()
 		s.breakOff(&trouble{class: e.Class, err: e.Err, remedy: e.Remedy})
@@ -297,7 +296,8 @@ func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
 	if err := s.ended(OpLag); err != nil {
 		return brokers.Lag{}, err
 	}
-	return brokers.Lag{Messages: s.q.store.waiting()}, nil
+	waiting, _ := s.q.store.count()
+	return brokers.Lag{Messages: waiting}, nil
 }
 
 // Capabilities implements brokers.Subscription.

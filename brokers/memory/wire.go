@@ -72,7 +72,7 @@ type parcel struct {
 	hold, close bool
 	// told: a report has counted it as unconfirmed.
 	told bool
-	// seen: the broker has got it. over is closed then, or when it is lost.
+	// seen: the broker has answered. over is closed then, or when it is lost.
 	seen bool
 	over chan struct{}
 }
@@ -114,10 +114,10 @@ func (s *subscription) mark(d *brokers.Delivery, how string) bool {
 	case !ok:
 		return true
 	case h.sub != s:
-		s.q.b.complain("subscription %d: %s is %s, but is a delivery of subscription %d", s.id, d.ID(), how, h.sub.id)
+		s.q.b.complainf("subscription %d: %s is %s, but is a delivery of subscription %d", s.id, d.ID(), how, h.sub.id)
 		return false
 	case h.sent:
-		s.q.b.complain("subscription %d: %s is %s, but was settled or given back before", s.id, d.ID(), how)
+		s.q.b.complainf("subscription %d: %s is %s, but was settled or given back before", s.id, d.ID(), how)
 		return false
 	}
 	h.sent = true
@@ -214,32 +214,28 @@ func (s *subscription) send(p *parcel, d time.Duration) {
 // arriveDue lets arrive what has been long enough on its way.
 func (s *subscription) arriveDue() {
 	for now := time.Now(); len(s.wire) > 0 && s.conn.link.up() && !s.wire[0].due.After(now); {
-		s.arrive()
+		s.arrive(true)
 	}
 }
 
 // arriveUnheard lets the first n parcels arrive, but their sender never knows.
 func (s *subscription) arriveUnheard(n int) {
 	for range min(n, len(s.wire)) {
-		p := s.wire[0]
-		if !p.told {
+		if p := s.wire[0]; !p.told {
 			s.unconfirmed += len(p.settle)
 		}
-		over := p.over
-		p.over = nil
-		s.arrive()
-		p.seen, p.over = false, over
-		p.end()
+		s.arrive(false)
 	}
 }
 
-// arrive hands the first parcel on the wire to the broker.
-func (s *subscription) arrive() {
+// arrive hands the first parcel on the wire to the broker; heard: and its answer
+// to the sender.
+func (s *subscription) arrive(heard bool) {
 	p := s.wire[0]
 	s.wire = s.wire[1:]
 	s.q.store.settle(s, p.settle)
 	s.q.store.giveBack(s, p.back)
-	p.seen = true
+	p.seen = heard
 	switch {
 	case p.close:
 		s.leave()
