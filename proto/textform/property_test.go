@@ -18,9 +18,8 @@ import (
 // messages are roots that users read or write.
 func messages() []proto.Message {
 	return []proto.Message{
-		&supervisorv1.ConsumerSpec{}, &supervisorv1.DaemonConfig{}, &supervisorv1.Consumer{},
-		&supervisorv1.Receipt{}, &supervisorv1.WatchResponse{}, &supervisorv1.PauseRequest{},
-		&supervisorv1.GetServerInfoResponse{},
+		&supervisorv1.ConsumerSpec{}, &supervisorv1.DaemonConfig{}, &supervisorv1.WatchResponse{},
+		&supervisorv1.PauseRequest{}, &supervisorv1.GetServerInfoResponse{},
 	}
 }
 
