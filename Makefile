@@ -4,7 +4,7 @@
 # make check    all that CI runs
 # make proto    the Go code of the API
 # make image    the API that later changes must not break; a release renews it
-# make bench    benchmarks of the packages
+# make bench    the measurements of bench/, or those that BENCH names
 # make fuzz     each fuzz target for FUZZTIME
 #
 # Needed: Go, make and a C compiler (for the race detector). The other tools are
@@ -20,7 +20,7 @@ PROTO := $(shell find proto -name '*.proto')
 GOTEST := go run ./tools/gotest
 TIMEOUT ?= 15m
 FUZZTIME ?= 30s
-BENCHTIME ?= 1s
+BENCH ?= core jetstream idle pause
 
 # Go stamps the version of the commit where there is one to ask for.
 VCS := $(shell git describe --always --dirty >/dev/null 2>&1 && echo true || echo false)
@@ -62,12 +62,12 @@ proto: $(TOOLS)/.proto
 # drift fails when the generated code is not what the proto files say.
 .PHONY: drift
 drift: $(TOOLS)/.proto
-	rm -rf bin/drift
-	$(TOOLS)/buf generate -o bin/drift
-	@cd bin/drift/proto && for f in $$(find . -name '*.pb.go') $$(cd ../../../proto && find . -name '*.pb.go'); do \
+	rm -rf bin/.drift
+	$(TOOLS)/buf generate -o bin/.drift
+	@cd bin/.drift/proto && for f in $$(find . -name '*.pb.go') $$(cd ../../../proto && find . -name '*.pb.go'); do \
 		diff -u "../../../proto/$$f" "$$f" || { echo "proto/$$f is not generated from the proto files as they are: run make proto"; exit 1; }; \
 	done
-	rm -rf bin/drift
+	rm -rf bin/.drift
 
 # The image is the API as of the last release: lint fails on a change that would
 # break a client of it. Before the first release it follows the proto files;
@@ -78,7 +78,9 @@ image: $(TOOLS)/.proto
 
 .PHONY: bench
 bench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+	mkdir -p bin
+	go build -o bin/bench ./bench
+	@for name in $(BENCH); do echo "== $$name"; bin/bench $$name; done
 
 .PHONY: fuzz
 fuzz:

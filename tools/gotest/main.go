@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,7 @@ func main() {
 
 // run returns when go test has ended and all its output was read.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...) //nolint:gosec // the arguments are make's
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -33,12 +34,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	s := newSummary(stdout)
 	readErr := s.read(out)
-	if err := cmd.Wait(); err != nil {
-		s.close()
-		return fmt.Errorf("go test: %w", err)
-	}
-	if readErr != nil {
-		return readErr
-	}
-	return s.close()
+	waitErr := cmd.Wait()
+	return errors.Join(waitErr, readErr, s.close())
 }

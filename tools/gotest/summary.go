@@ -13,7 +13,10 @@ import (
 
 // event is a line of "go test -json"; see "go doc test2json".
 type event struct {
-	Action, Package, Test, Output, ImportPath string
+	Action  string `json:"Action"`
+	Package string `json:"Package"`
+	Test    string `json:"Test"`
+	Output  string `json:"Output"`
 }
 
 // test names one test of one package; Test "" is the package itself.
