@@ -49,8 +49,6 @@ vet:
 
 .PHONY: lint
 lint: $(TOOLS)/.lint $(TOOLS)/.proto
-	@unformatted=$$(gofmt -l $$(go list -f '{{.Dir}}' ./...)); \
-	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 	$(TOOLS)/buf lint
 	$(TOOLS)/buf breaking --against proto/image.binpb
