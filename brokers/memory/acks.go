@@ -246,10 +246,13 @@ func (a *acks) release(s *subscription, m *message) {
 // watch looks after the ack timeout of what s holds. A driver whose link is up
 // keeps it alive.
 func (a *acks) watch(s *subscription) {
-	if a.q.o.AckTimeout <= 0 || s.expiry != nil {
-		return
+	if a.q.o.AckTimeout > 0 && s.expiry == nil {
+		a.expireAfter(s, a.q.o.AckTimeout)
 	}
-	s.expiry = time.AfterFunc(a.q.o.AckTimeout, func() {
+}
+
+func (a *acks) expireAfter(s *subscription, d time.Duration) {
+	s.expiry = time.AfterFunc(d, func() {
 		a.q.b.mu.Lock()
 		defer a.q.b.unlock()
 		if !s.gone {
@@ -281,13 +284,7 @@ func (a *acks) expire(s *subscription) {
 	})
 	s.expiry = nil
 	if s.has.n > 0 {
-		s.expiry = time.AfterFunc(wait, func() {
-			a.q.b.mu.Lock()
-			defer a.q.b.unlock()
-			if !s.gone {
-				a.expire(s)
-			}
-		})
+		a.expireAfter(s, wait)
 	}
 	a.q.dispatch()
 }

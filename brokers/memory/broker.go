@@ -40,7 +40,7 @@ type queue struct {
 	subs  []*subscription
 	turn  int
 	// refusal is why it serves nobody: rights were revoked, or it is gone; nil: it serves.
-	refusal *trouble
+	refusal *cause
 	history []event
 }
 
@@ -112,7 +112,7 @@ func (b *Broker) Delete(name string) error {
 		return err
 	}
 	delete(b.queues, name)
-	q.refusal = &trouble{class: brokers.Missing, err: errDeleted, remedy: "create the queue again"}
+	q.refusal = &cause{class: brokers.Missing, err: errDeleted, remedy: "create the queue again"}
 	q.endAll()
 	return nil
 }
@@ -157,9 +157,9 @@ func (q *queue) publish(ms []Message) {
 
 // dispatch hands what waits to the subscriptions that want it, in turn.
 func (q *queue) dispatch() {
-	n := len(q.subs)
+	n, first := len(q.subs), q.turn
 	for i := range n {
-		s := q.subs[(q.turn+i)%n]
+		s := q.subs[(first+i)%n]
 		want := s.wants()
 		if want.Messages == 0 || !q.serves(s) {
 			continue
@@ -167,7 +167,7 @@ func (q *queue) dispatch() {
 		if got := q.store.take(s, want); len(got) > 0 {
 			s.keep(got)
 			s.signal()
-			q.turn = (q.turn + i + 1) % n
+			q.turn = (first + i + 1) % n
 		}
 	}
 }

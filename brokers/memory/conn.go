@@ -22,7 +22,7 @@ type link struct {
 	frozen   chan struct{}
 	frozenAt time.Time
 	// down is why nothing gets through; nil: up.
-	down  *trouble
+	down  *cause
 	conns []*conn
 }
 
@@ -91,7 +91,7 @@ type conn struct {
 	link *link
 	lost chan struct{}
 	// gone is why this conn is of no more use; nil while it is.
-	gone *trouble
+	gone *cause
 	subs map[*subscription]struct{}
 }
 
@@ -205,7 +205,7 @@ func (c *conn) Close(context.Context) error {
 			b.complainf("connection %s was closed before its subscription %d", c.link.name, s.id)
 		}
 	}
-	c.end(&trouble{class: brokers.Fenced, err: errClosed})
+	c.end(&cause{class: brokers.Fenced, err: errClosed})
 	b.unlock()
 	return nil
 }
@@ -216,12 +216,12 @@ func (c *conn) open() []*subscription {
 }
 
 // end makes c useless; its subscriptions end with it.
-func (c *conn) end(t *trouble) {
+func (c *conn) end(why *cause) {
 	if c.gone != nil {
 		return
 	}
-	c.gone = t
+	c.gone = why
 	for _, s := range c.open() {
-		s.breakOff(t)
+		s.breakOff(why)
 	}
 }

@@ -34,16 +34,16 @@ func (o Op) String() string {
 	}[o]
 }
 
-// trouble is what is wrong, whatever is tried.
-type trouble struct {
+// cause is what is wrong, whatever is tried.
+type cause struct {
 	class  brokers.Class
 	err    error
 	remedy string
 }
 
-// at is the error of one call that met t.
-func (t *trouble) at(op Op, subject string) *brokers.Error {
-	return &brokers.Error{Class: t.class, Op: op.String() + " " + subject, Err: t.err, Remedy: t.remedy}
+// at is the error of one call that met c.
+func (c *cause) at(op Op, subject string) *brokers.Error {
+	return &brokers.Error{Class: c.class, Op: op.String() + " " + subject, Err: c.err, Remedy: c.remedy}
 }
 
 func missing(op Op, queue string, wait bool) *brokers.Error {
@@ -64,7 +64,7 @@ type Failure struct {
 }
 
 func (f *Failure) at(op Op, subject string) *brokers.Error {
-	return (&trouble{class: f.Class, err: errInjected}).at(op, subject)
+	return (&cause{class: f.Class, err: errInjected}).at(op, subject)
 }
 
 // Fail injects f, after what was injected before. A failed Receive, Settle, Hold
@@ -142,7 +142,7 @@ func (b *Broker) Cut(connections ...string) { b.CutAfter(0, connections...) }
 func (b *Broker) CutAfter(n int, connections ...string) {
 	b.mu.Lock()
 	defer b.unlock()
-	down := &trouble{class: brokers.Unreachable, err: errCut}
+	down := &cause{class: brokers.Unreachable, err: errCut}
 	b.eachLink(connections, func(l *link) { l.goDown(down, n) })
 }
 
@@ -159,7 +159,7 @@ func (b *Broker) Heal(connections ...string) {
 func (b *Broker) RefuseCredentials(words string, connections ...string) {
 	b.mu.Lock()
 	defer b.unlock()
-	down := &trouble{class: brokers.Refused, err: errors.New(words), remedy: "check the connection's credentials"}
+	down := &cause{class: brokers.Refused, err: errors.New(words), remedy: "check the connection's credentials"}
 	b.eachLink(connections, func(l *link) { l.goDown(down, 0) })
 }
 
@@ -167,7 +167,7 @@ func (b *Broker) RefuseCredentials(words string, connections ...string) {
 func (b *Broker) Lose(connections ...string) {
 	b.mu.Lock()
 	defer b.unlock()
-	lost := &trouble{class: brokers.Unreachable, err: errCut}
+	lost := &cause{class: brokers.Unreachable, err: errCut}
 	b.eachLink(connections, func(l *link) {
 		for _, c := range l.conns {
 			c.end(lost)
@@ -217,12 +217,12 @@ func (l *link) thaw() {
 	}
 }
 
-func (l *link) goDown(t *trouble, arrive int) {
-	l.down = t
+func (l *link) goDown(why *cause, arrive int) {
+	l.down = why
 	for _, c := range l.conns {
 		for _, s := range c.open() {
 			s.arriveUnheard(arrive)
-			s.breakOff(t)
+			s.breakOff(why)
 		}
 	}
 	l.thaw()
@@ -244,7 +244,7 @@ func (b *Broker) Forbid(queue, words string) error {
 	if err != nil {
 		return err
 	}
-	q.refusal = &trouble{
+	q.refusal = &cause{
 		class: brokers.Refused, err: errors.New(words),
 		remedy: "give the connection's user the right, then start the consumer",
 	}

@@ -210,6 +210,29 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A settlement whose answer alone is lost arrives, with all that was sent before,
+// however slow the link is.
+func TestLostAnswerOnSlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBroker(memory.Options{})
+		fill(t, b, memory.QueueOptions{}, 2)
+		s := subscribe(t, b, "main", "q")
+		ds := receive(t, s, 2)
+		b.Delay(memory.OpSettle, time.Hour)
+		settle(t, s, brokers.Ack, ds[0])
+		b.Fail(memory.Failure{Op: memory.OpSettle, Times: 1, Class: brokers.Unreachable, Done: true})
+		if err := s.Settle(context.Background(), settlements(brokers.Ack, ds[1])); brokers.ClassOf(err) != brokers.Unreachable {
+			t.Errorf("settle: %v", err)
+		}
+		if got := b.Acked("q"); !slices.Equal(got, ids(ds)) {
+			t.Errorf("acked %v", got)
+		}
+		if rep, err := s.Close(context.Background(), nil); err != nil || rep.Unconfirmed != 1 {
+			t.Errorf("close reports %+v, %v", rep, err)
+		}
+	})
+}
+
 // Each call fails once with the class injected, and those of a subscription end it.
 func TestFailureEndsSubscription(t *testing.T) {
 	ctx := context.Background()

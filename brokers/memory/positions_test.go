@@ -161,6 +161,53 @@ func TestRebalanceAndRedeliver(t *testing.T) {
 	})
 }
 
+// What the driver has taken of a partition that is asked for goes back before
+// Revoke, and is not received any more.
+func TestRevokeTakesTheBuffer(t *testing.T) {
+	for range 1000 {
+		buffered := false
+		synctest.Test(t, func(t *testing.T) { buffered = revokeBuffered(t) })
+		if buffered {
+			return
+		}
+	}
+	t.Error("no Receive ever ended in the moment in which something came")
+}
+
+// revokeBuffered tells whether it could leave something in the driver's buffer.
+func revokeBuffered(t *testing.T) bool {
+	b := memory.NewBroker(memory.Options{})
+	fill(t, b, memory.QueueOptions{Partitions: 2}, 0)
+	var during memory.Depth
+	s := join(t, b, &member{revoke: func(context.Context, []*brokers.Origin) { during = b.Depth("q") }})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	received := make(chan error)
+	go func() {
+		_, err := s.Receive(ctx, brokers.Credit{Messages: 4, Bytes: 1})
+		received <- err
+	}()
+	synctest.Wait()
+	cancel(nil) // and in the same moment:
+	if err := b.Publish("q", make([]memory.Message, 4)...); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-received; err == nil || b.Depth("q").Unacked == 0 {
+		return false
+	}
+	if err := b.Rebalance("q"); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	if want := (memory.Depth{Waiting: 4, Members: 1}); during != want {
+		t.Errorf("during Revoke the depth is %+v", during)
+	}
+	receive(t, s, 4)
+	if err := b.Misuse(); err != nil {
+		t.Error(err)
+	}
+	return true
+}
+
 // Close during a Revoke ends it and leaves no goroutine.
 func TestCloseDuringRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

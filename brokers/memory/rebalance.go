@@ -101,7 +101,7 @@ func (p *positions) retire(l *lot) {
 		}
 		h = next
 	}
-	s.buffer = slices.Clone(slices.DeleteFunc(slices.Clone(s.buffer), func(d brokers.Delivery) bool { return d.Origin == l.origin }))
+	s.buffer = slices.DeleteFunc(slices.Clone(s.buffer), func(d brokers.Delivery) bool { return d.Origin == l.origin })
 	s.willRepeat += l.done
 	s.lots = slices.DeleteFunc(s.lots, func(o *lot) bool { return o == l })
 	l.part.lot = nil

@@ -35,7 +35,7 @@ type subscription struct {
 	held, left bool
 	// broken is why it ended by itself; closed, that its owner closed it; gone,
 	// that the broker has let go of it.
-	broken *trouble
+	broken *cause
 	closed bool
 	gone   bool
 
@@ -178,7 +178,7 @@ func (s *subscription) ended(op Op) error {
 }
 
 func (s *subscription) fenced(op Op) *brokers.Error {
-	return (&trouble{class: brokers.Fenced, err: errClosed}).at(op, "queue "+s.q.name)
+	return (&cause{class: brokers.Fenced, err: errClosed}).at(op, "queue "+s.q.name)
 }
 
 // fetched waits for a delayed fetch. It is nothing to the broker, so that a
@@ -215,7 +215,7 @@ func (s *subscription) reach(ctx context.Context, op Op) error {
 	if e, ok := errors.AsType[*brokers.Error](err); ok && op == OpFlow {
 		b.mu.Lock()
 		defer b.unlock()
-		s.breakOff(&trouble{class: e.Class, err: e.Err, remedy: e.Remedy})
+		s.breakOff(&cause{class: e.Class, err: e.Err, remedy: e.Remedy})
 	}
 	return err
 }
@@ -225,18 +225,18 @@ func (s *subscription) fail(f *Failure, op Op) error {
 	if f == nil {
 		return nil
 	}
-	s.breakOff(&trouble{class: f.Class, err: errInjected})
+	s.breakOff(&cause{class: f.Class, err: errInjected})
 	return f.at(op, "queue "+s.q.name)
 }
 
 // breakOff ends the subscription from the broker's side: what is on the wire is
 // lost, and what it has goes back.
-func (s *subscription) breakOff(t *trouble) {
+func (s *subscription) breakOff(why *cause) {
 	if s.gone {
 		return
 	}
 	if s.broken == nil {
-		s.broken = t
+		s.broken = why
 	}
 	for _, p := range s.wire {
 		if !p.told {

@@ -91,17 +91,21 @@ func (s *subscription) Settle(_ context.Context, st []brokers.Settlement) error 
 	if s.ended(OpSettle) != nil {
 		return s.fenced(OpSettle)
 	}
-	f := b.nextFailure(OpSettle)
+	f, d := b.nextFailure(OpSettle), b.delays[OpSettle]
 	if f != nil && !f.Done {
 		return s.fail(f, OpSettle)
 	}
 	for i := range st {
 		s.mark(st[i].Delivery, "settled")
 	}
-	if d := b.delays[OpSettle]; d == 0 && len(s.wire) == 0 && s.conn.link.up() {
+	switch {
+	case f != nil:
+		s.arriveUnheard(len(s.wire))
 		s.q.store.settle(s, st)
-	} else {
+	case d > 0 || len(s.wire) > 0 || !s.conn.link.up():
 		s.send(&parcel{settle: slices.Clone(st)}, d)
+	default:
+		s.q.store.settle(s, st)
 	}
 	return s.fail(f, OpSettle)
 }
@@ -109,12 +113,13 @@ func (s *subscription) Settle(_ context.Context, st []brokers.Settlement) error 
 // mark notes that a delivery leaves the caller's hands, and tells whether it had
 // been there.
 func (s *subscription) mark(d *brokers.Delivery, how string) bool {
+	if _, ok := d.Ref.(*slab); ok {
+		return true // an endless queue only counts
+	}
 	h, ok := d.Ref.(*held)
 	switch {
-	case !ok:
-		return true
-	case h.sub != s:
-		s.q.b.complainf("subscription %d: %s is %s, but is a delivery of subscription %d", s.id, d.ID(), how, h.sub.id)
+	case !ok || h.sub != s:
+		s.q.b.complainf("subscription %d: %s is %s, but is not a delivery of it", s.id, d.ID(), how)
 		return false
 	case h.sent:
 		s.q.b.complainf("subscription %d: %s is %s, but was settled or given back before", s.id, d.ID(), how)
