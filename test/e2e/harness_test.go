@@ -1,0 +1,444 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// process is a child that tests kill, freeze and start again.
+type process struct {
+	t    *testing.T
+	make func() *exec.Cmd
+	cmd  *exec.Cmd
+	out  *bytes.Buffer
+	done chan struct{}
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	p.cmd, p.out, p.done = p.make(), &bytes.Buffer{}, make(chan struct{})
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatalf("start: %v", err)
+	}
+	go func(c *exec.Cmd, done chan struct{}) { _ = c.Wait(); close(done) }(p.cmd, p.done)
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("signal %v: %v\n%s", s, err, p.tail())
+	}
+}
+
+// end waits for the process and returns its exit code, -1 for a signal.
+func (p *process) end(limit time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+		<-p.done
+		p.t.Fatalf("the process did not end within %v\n%s", limit, p.tail())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	p.end(10 * time.Second)
+}
+
+func (p *process) stop() {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// tail is the end of what the process printed. The process must have ended.
+func (p *process) tail() string {
+	s := p.out.String()
+	return s[max(0, len(s)-6000):]
+}
+
+// world is a broker, a daemon, handlers and a publisher.
+type world struct {
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // the test's own
+	dir    string
+	socket string
+	port   int
+	broker *process
+	daemon *process
+	ledger *ledger
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	conn   *grpc.ClientConn
+	api    pb.ConsumerServiceClient
+	names  []string
+}
+
+func newWorld(t *testing.T, consumers int) *world {
+	t.Helper()
+	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), ledger: newLedger(t)}
+	sock, err := os.MkdirTemp("", "e2e-") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sock) })
+	w.socket = filepath.Join(sock, "s.sock")
+	w.port = freePort(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.broker = &process{t: t, make: func() *exec.Cmd {
+		c := exec.Command(self) //nolint:noctx // tests end it themselves
+		c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", serverEnv, w.port), serverEnv+"_DIR="+filepath.Join(w.dir, "js"))
+		return c
+	}}
+	w.broker.start()
+	t.Cleanup(w.broker.stop)
+	w.connect()
+	w.configure(consumers)
+	w.daemon = &process{t: t, make: func() *exec.Cmd {
+		return exec.Command(bin.supervisord, "serve", "--config", filepath.Join(w.dir, "config.yaml"), //nolint:gosec,noctx // ours
+			"--data-dir", filepath.Join(w.dir, "data"), "--listen", "unix://"+w.socket, "--http", "",
+			"--apply", filepath.Join(w.dir, "specs"))
+	}}
+	w.daemon.start()
+	t.Cleanup(w.daemon.stop)
+	w.dial()
+	for _, n := range w.names {
+		w.await(n, pb.State_STATE_RUNNING, 30*time.Second)
+	}
+	return w
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()                     //nolint:errcheck // only its port is wanted
+	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is
+}
+
+func (w *world) connect() {
+	w.t.Helper()
+	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", w.port), nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.nc, w.js = nc, js
+	w.eventually("the broker is up", 30*time.Second, func() bool {
+		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		defer cancel()
+		_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "E2E", Subjects: []string{"e2e.>"}})
+		return err == nil
+	})
+}
+
+const specText = `
+name: %[1]s
+labels: {kind: e2e}
+source: {connection: main, nats: {stream: E2E, filter_subjects: ["e2e.%[1]s"], ack_wait: 5s}}
+handler: {timeout: 60s, http: {url: "%[2]s/%[1]s"}}
+concurrency: 4
+max_in_flight: {messages: 32}
+retry: {attempts: 100, backoff: {initial: 20ms, max: 200ms}}
+restart: {backoff: {initial: 100ms, max: 1s}}
+stop: {soft: 3s, hard: 6s}
+`
+
+func (w *world) configure(consumers int) {
+	w.t.Helper()
+	write := func(name, text string) {
+		path := filepath.Join(w.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	write("config.yaml", fmt.Sprintf(`
+connections:
+  - name: main
+    nats: {urls: ["nats://127.0.0.1:%d"]}
+shutdown: {soft: 3s, hard: 6s}
+log: {level: info}
+`, w.port))
+	for i := range consumers {
+		name := fmt.Sprintf("c%02d", i)
+		w.names = append(w.names, name)
+		write("specs/"+name+".yaml", fmt.Sprintf(specText, name, w.ledger.url))
+	}
+}
+
+func (w *world) dial() {
+	w.t.Helper()
+	conn, err := grpc.NewClient("unix://"+w.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	w.conn, w.api = conn, pb.NewConsumerServiceClient(conn)
+}
+
+// eventually polls until ok, and fails loudly after limit.
+func (w *world) eventually(what string, limit time.Duration, ok func() bool) {
+	w.t.Helper()
+	deadline := time.After(limit)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			if w.daemon != nil {
+				w.daemon.stop()
+				w.t.Fatalf("not within %v: %s\n%s", limit, what, w.daemon.tail())
+			}
+			w.t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+func (w *world) get(name string) *pb.Consumer {
+	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+	defer cancel()
+	out, err := w.api.Get(ctx, &pb.GetRequest{Name: name})
+	if err != nil {
+		return nil
+	}
+	return out.GetConsumer()
+}
+
+func (w *world) await(name string, s pb.State, limit time.Duration) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%s is %v", name, s), limit, func() bool { return w.get(name).GetStatus().GetState() == s })
+}
+
+// receipt waits for the receipt of an operation.
+func (w *world) receipt(name, id string, limit time.Duration) *pb.Receipt {
+	w.t.Helper()
+	var rc *pb.Receipt
+	w.eventually("receipt of "+name, limit, func() bool {
+		out, err := w.api.ListReceipts(w.ctx, &pb.ListReceiptsRequest{Name: name, Id: id})
+		if err != nil {
+			return false
+		}
+		rc = out.GetReceipts()[0]
+		return true
+	})
+	return rc
+}
+
+func target(name string) *pb.Target { return &pb.Target{Names: []string{name}} }
+
+// ledger is what the handlers did: an HTTP server outside the daemon, so that
+// what it has written down survives the daemon.
+type ledger struct {
+	url string
+
+	mu      sync.Mutex
+	handled map[string]int
+	by      map[string]int  // consumer -> calls that ended well
+	closed  map[string]bool // consumers whose calls are a fault
+	faults  []string
+	delay   time.Duration
+	hang    map[string]chan struct{} // ids whose calls wait
+	hanging chan string
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	l := &ledger{
+		handled: map[string]int{}, by: map[string]int{}, closed: map[string]bool{}, hang: map[string]chan struct{}{},
+		hanging: make(chan string, 100), delay: 2 * time.Millisecond,
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
+	go srv.Serve(listener) //nolint:errcheck // ends with Close
+	t.Cleanup(func() { _ = srv.Close() })
+	l.url = "http://" + listener.Addr().String()
+	return l
+}
+
+// ServeHTTP is the handler's effect: it is done once the id is written down.
+func (l *ledger) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(r.Body); err != nil {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	id, name := b.String(), strings.TrimPrefix(r.URL.Path, "/")
+	l.mu.Lock()
+	if l.closed[name] {
+		l.faults = append(l.faults, "call of "+name+", which is paused or stopped, with "+id)
+	}
+	hang, delay := l.hang[id], l.delay
+	l.mu.Unlock()
+	if hang != nil {
+		l.hanging <- id
+		<-hang
+	}
+	select {
+	case <-time.After(delay):
+	case <-r.Context().Done():
+		return // cancelled before its effect
+	}
+	l.mu.Lock()
+	l.handled[id]++
+	l.by[name]++
+	l.mu.Unlock()
+	rw.WriteHeader(http.StatusNoContent)
+}
+
+func (l *ledger) setClosed(name string, on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed[name] = on
+}
+
+func (l *ledger) calls() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]int, len(l.by))
+	for k, v := range l.by {
+		out[k] = v
+	}
+	return out
+}
+
+func (l *ledger) count(id string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handled[id]
+}
+
+// publisher publishes to every consumer in turn until it is stopped, and
+// keeps the ids that the broker confirmed.
+type publisher struct {
+	w      *world
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+
+	mu        sync.Mutex
+	confirmed []string
+	per       map[string]int
+}
+
+func (w *world) load(every time.Duration) *publisher {
+	ctx, cancel := context.WithCancelCause(w.ctx)
+	p := &publisher{w: w, cancel: cancel, done: make(chan struct{}), per: map[string]int{}}
+	go p.run(ctx, every)
+	return p
+}
+
+func (p *publisher) run(ctx context.Context, every time.Duration) {
+	defer close(p.done)
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, name := range p.w.names {
+			p.one(ctx, name, fmt.Sprintf("%s-%d", name, n))
+		}
+	}
+}
+
+func (p *publisher) one(ctx context.Context, name, id string) {
+	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := p.w.js.Publish(bounded, "e2e."+name, []byte(id)); err != nil {
+		return // not confirmed: it may be there or not
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.confirmed = append(p.confirmed, id)
+	p.per[name]++
+}
+
+func (p *publisher) published() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[string]int, len(p.per))
+	for k, v := range p.per {
+		out[k] = v
+	}
+	return out
+}
+
+// stop ends the publishing and returns what was confirmed.
+func (p *publisher) stop() []string {
+	p.cancel(nil)
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.confirmed
+}
+
+// account waits until all that was confirmed is handled, and counts lost and
+// repeated.
+func (w *world) account(confirmed []string, limit time.Duration) (repeated int) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("all %d confirmed messages are handled", len(confirmed)), limit, func() bool {
+		for _, id := range confirmed {
+			if w.ledger.count(id) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, id := range confirmed {
+		repeated += w.ledger.count(id) - 1
+	}
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	for _, f := range w.ledger.faults {
+		w.t.Error(f)
+	}
+	if len(confirmed) < 1000 {
+		w.t.Errorf("only %d messages went through: too few to prove anything", len(confirmed))
+	}
+	w.t.Logf("%d confirmed, lost 0, repeated %d", len(confirmed), repeated)
+	return repeated
+}

@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+)
+
+// budget is shutdown.hard of the configuration and the two seconds beyond it.
+const budget = 8 * time.Second
+
+func TestSIGTERMUnderLoad(t *testing.T) {
+	w := newWorld(t, 20)
+	p := w.load(10 * time.Millisecond)
+	w.eventually("some load", 30*time.Second, func() bool { return w.ledger.calls()["c00"] > 50 })
+	w.daemon.signal(syscall.SIGTERM)
+	if code := w.daemon.end(budget); code != 0 {
+		t.Errorf("exit code %d, want 0\n%s", code, w.daemon.tail())
+	}
+	w.daemon.start()
+	for _, n := range w.names {
+		w.await(n, pb.State_STATE_RUNNING, 30*time.Second)
+	}
+	if n := w.account(p.stop(), time.Minute); n != 0 {
+		t.Errorf("%d messages were handled twice after a clean shutdown", n)
+	}
+}
+
+func TestSIGTERMWithAHungHandler(t *testing.T) {
+	w := newWorld(t, 20)
+	const hung = "c00-7"
+	release := make(chan struct{})
+	w.ledger.hang[hung] = release // before any load: nobody else reads it yet
+	p := w.load(10 * time.Millisecond)
+	select {
+	case <-w.ledger.hanging:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the message that hangs was never delivered")
+	}
+	w.eventually("some load", 30*time.Second, func() bool { return w.ledger.calls()["c01"] > 50 })
+	began := time.Now()
+	w.daemon.signal(syscall.SIGTERM)
+	// The http handler heeds its context: cancelled at soft, given back, clean.
+	if code := w.daemon.end(budget); code != 0 {
+		t.Errorf("exit code %d, want 0\n%s", code, w.daemon.tail())
+	}
+	if d := time.Since(began); d < 2*time.Second {
+		t.Errorf("it did not wait for the handler until soft: %v", d)
+	}
+	w.ledger.mu.Lock()
+	delete(w.ledger.hang, hung)
+	w.ledger.mu.Unlock()
+	close(release)
+	w.daemon.start()
+	w.account(p.stop(), time.Minute)
+}
+
+// TestKillTheDaemon kills -9 under load, again and again: nothing is lost, and
+// every consumer comes back where the last acknowledged verb put it.
+func TestKillTheDaemon(t *testing.T) {
+	w := newWorld(t, 20)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	p := w.load(10 * time.Millisecond)
+	paused := map[string]bool{}
+	const kills = 20
+	for range kills {
+		victim := w.names[rnd.IntN(len(w.names))]
+		if paused[victim] {
+			if _, err := w.api.Resume(w.ctx, &pb.ResumeRequest{Target: target(victim)}); err != nil {
+				t.Fatalf("resume: %v", err)
+			}
+			w.ledger.setClosed(victim, false)
+		} else if _, err := w.api.Pause(w.ctx, &pb.PauseRequest{Target: target(victim)}); err != nil {
+			t.Fatalf("pause: %v", err)
+		}
+		paused[victim] = !paused[victim]
+		before := w.ledger.calls()
+		w.eventually("load between two kills", 30*time.Second, func() bool {
+			now := w.ledger.calls()
+			return sum(now)-sum(before) > 200+rnd.IntN(200)
+		})
+		w.daemon.kill()
+		for n := range paused {
+			w.ledger.setClosed(n, paused[n])
+		}
+		w.daemon.start()
+		for n := range paused {
+			if paused[n] {
+				w.await(n, pb.State_STATE_PAUSED, 30*time.Second)
+			}
+		}
+	}
+	for n := range paused {
+		w.ledger.setClosed(n, false)
+		if _, err := w.api.Resume(w.ctx, &pb.ResumeRequest{Target: target(n)}); err != nil {
+			t.Fatalf("resume: %v", err)
+		}
+	}
+	repeated := w.account(p.stop(), 2*time.Minute)
+	if limit := kills * len(w.names) * 32; repeated > limit {
+		t.Errorf("%d messages were handled twice, at most %d were in flight at the kills", repeated, limit)
+	}
+}
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func TestASecondDaemonOnTheSameDataIsRefused(t *testing.T) {
+	w := newWorld(t, 1)
+	second := &process{t: t, make: w.daemon.make}
+	second.start()
+	if code := second.end(10 * time.Second); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if out := second.tail(); !strings.Contains(out, "in use") {
+		t.Errorf("it says: %s", out)
+	}
+	w.await(w.names[0], pb.State_STATE_RUNNING, time.Second)
+}
