@@ -75,8 +75,10 @@ func (f *follower) next(req *pb.WatchRequest, err error) (update, error) {
 	if !ok {
 		return update{}, err
 	}
+	// A revision that the caller chose is to be refused, not replaced.
+	chosen := !f.known && req.GetSinceRevision() == f.request.GetSinceRevision()
 	switch {
-	case e.reason == pb.ErrorReason_ERROR_REASON_REVISION_COMPACTED:
+	case e.reason == pb.ErrorReason_ERROR_REASON_REVISION_COMPACTED && !chosen:
 		req.SinceRevision = 0
 		return update{resynced: true}, nil
 	case e.reason == pb.ErrorReason_ERROR_REASON_SLOW_WATCHER:

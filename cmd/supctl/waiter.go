@@ -27,6 +27,8 @@ type waiter struct {
 	verb     pb.Verb
 	items    []*pending
 	progress *progress
+	// look reads one consumer as it is now.
+	look func(context.Context, key) (*pb.Consumer, error)
 }
 
 // progressTick is how often figures are asked for and lines are drawn again.
@@ -34,7 +36,7 @@ const progressTick = time.Second
 
 // newWaiter takes the results that have something to wait for.
 func newWaiter(c *client, v pb.Verb, results []*pb.VerbResult, p *progress) *waiter {
-	w := &waiter{client: c, verb: v, progress: p}
+	w := &waiter{client: c, verb: v, progress: p, look: c.get}
 	for _, r := range results {
 		starts := v == pb.Verb_VERB_RESTART && r.GetEffect() == pb.Effect_EFFECT_ACTED
 		if r.GetError() == nil && r.GetReceipt() == nil && (r.GetOperation() != "" || starts) {
@@ -115,12 +117,11 @@ func (w *waiter) take(ctx context.Context, u *update) error {
 		}
 	case *pb.WatchResponse_Receipt:
 		if p := w.find(key{e.Receipt.GetNamespace(), e.Receipt.GetName()}); p != nil && e.Receipt.GetId() == p.result.GetOperation() {
-			p.result.Receipt = e.Receipt
-			w.settle(p)
+			return w.receive(ctx, p, e.Receipt)
 		}
 	case *pb.WatchResponse_Deleted:
 		if p := w.find(key{e.Deleted.GetNamespace(), e.Deleted.GetName()}); p != nil {
-			p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+			w.gone(p)
 		}
 	case *pb.WatchResponse_Synced:
 		return w.receipts(ctx)
@@ -141,33 +142,45 @@ func (w *waiter) see(p *pending, c *pb.Consumer) {
 	w.settle(p)
 }
 
-// settle ends the wait for p when what was asked for has come.
-func (w *waiter) settle(p *pending) {
-	op := p.result.GetOperation()
-	if op != "" && p.result.GetReceipt() == nil {
-		return
+// receive takes the receipt of p. What was seen of the consumer before says
+// nothing about a restart's second half.
+func (w *waiter) receive(ctx context.Context, p *pending, r *pb.Receipt) error {
+	p.result.Receipt = r
+	if w.verb != pb.Verb_VERB_RESTART || r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN {
+		p.ended = true
+		return nil
 	}
-	overtaken := p.result.GetReceipt().GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN
-	if w.verb == pb.Verb_VERB_RESTART && !overtaken && !w.restarted(p) {
-		return
+	p.consumer = nil
+	c, err := w.look(ctx, p.key)
+	switch exitOf(err) {
+	case exitOK:
+		w.see(p, c)
+	case exitNotFound:
+		w.gone(p)
+	case exitUnreachable: // The stream breaks too, and begins with what is.
+	default:
+		return err
 	}
-	p.ended = true
+	return nil
 }
 
-// restarted tells whether a restart has come to its end; a failed one too.
-func (w *waiter) restarted(p *pending) bool {
-	if p.consumer == nil || (p.result.GetOperation() != "" && p.consumer.GetDesired().GetOperation().GetId() == p.result.GetOperation()) {
-		return false
+func (w *waiter) gone(p *pending) {
+	p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+}
+
+// settle ends the wait for a consumer that is to start again, once it has or
+// has failed to.
+func (w *waiter) settle(p *pending) {
+	if w.verb != pb.Verb_VERB_RESTART || (p.result.GetOperation() != "" && p.result.GetReceipt() == nil) {
+		return
 	}
 	p.result.State = p.consumer.GetStatus().GetState()
 	switch p.result.GetState() {
 	case pb.State_STATE_RUNNING, pb.State_STATE_PAUSED:
-		return true
+		p.ended = true
 	case pb.State_STATE_FAILED:
-		p.err = failf(exitState, "%s did not start again, it is FAILED: %s", p.key.name, oneLine(p.consumer.GetStatus().GetReason()))
-		return true
+		p.ended, p.err = true, failf(exitState, "%s did not start again, it is FAILED: %s", p.key.name, oneLine(p.consumer.GetStatus().GetReason()))
 	}
-	return false
 }
 
 // receipts asks for those of operations that are not under way any more, all
@@ -177,7 +190,7 @@ func (w *waiter) receipts(ctx context.Context) error {
 		op := p.result.GetOperation()
 		switch {
 		case p.consumer == nil:
-			p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+			w.gone(p)
 			continue
 		case op == "" || p.result.GetReceipt() != nil || p.consumer.GetDesired().GetOperation().GetId() == op:
 			continue
@@ -187,8 +200,9 @@ func (w *waiter) receipts(ctx context.Context) error {
 		case exitOf(err) == exitUnreachable:
 			return nil // The stream breaks too, and comes back here.
 		case err == nil && len(r.GetReceipts()) > 0:
-			p.result.Receipt = r.GetReceipts()[0]
-			w.settle(p)
+			if err := w.receive(ctx, p, r.GetReceipts()[0]); err != nil {
+				return err
+			}
 		case err == nil || exitOf(err) == exitNotFound:
 			p.ended, p.err = true, failf(exitGeneral, "%s: no receipt is left of the %s: see 'supctl events %s'", p.key.name, verbWord(w.verb), p.key.name)
 		default:

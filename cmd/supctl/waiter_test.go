@@ -18,12 +18,15 @@ type script struct {
 	t      *testing.T
 	w      *waiter
 	stderr bytes.Buffer
+	// now is what a look finds.
+	now *pb.Consumer
 }
 
 func newScript(t *testing.T, v pb.Verb, live bool, results ...*pb.VerbResult) *script {
 	s := &script{t: t}
 	p := &progress{w: &s.stderr, live: live, now: func() time.Time { return noon }, size: func() (int, int) { return 40, 24 }}
 	s.w = newWaiter(nil, v, results, p)
+	s.w.look = func(context.Context, key) (*pb.Consumer, error) { return s.now, nil }
 	return s
 }
 
@@ -37,11 +40,12 @@ func (s *script) event(e *pb.WatchResponse) {
 
 func (s *script) state(name string, state pb.State, revision uint64, operation string) {
 	s.t.Helper()
-	s.event(&pb.WatchResponse{Revision: revision, Event: &pb.WatchResponse_Consumer{Consumer: sample(name, state, func(c *pb.Consumer) {
+	s.now = sample(name, state, func(c *pb.Consumer) {
 		if operation != "" {
 			c.Desired.Operation = &pb.Operation{Id: operation}
 		}
-	})}})
+	})
+	s.event(&pb.WatchResponse{Revision: revision, Event: &pb.WatchResponse_Consumer{Consumer: s.now}})
 }
 
 func (s *script) receipt(name, operation string, o pb.ReceiptOutcome, revision uint64) {
@@ -82,7 +86,9 @@ func TestWaitsForTheReceiptOfItsOwnOperation(t *testing.T) {
 
 func TestRestartWaitsUntilItRunsAgain(t *testing.T) {
 	s := newScript(t, pb.Verb_VERB_RESTART, false, acted("a", "op", 7))
+	s.state("a", pb.State_STATE_RUNNING, 6, "") // Before it begins.
 	s.state("a", pb.State_STATE_DRAINING, 7, "op")
+	s.now = sample("a", pb.State_STATE_STOPPED, func(*pb.Consumer) {})
 	s.receipt("a", "op", clean, 8)
 	s.want(1)
 	s.state("a", pb.State_STATE_STARTING, 9, "")
@@ -95,6 +101,15 @@ func TestRestartWaitsUntilItRunsAgain(t *testing.T) {
 	}
 }
 
+func TestRestartThatWasOverBeforeItsReceiptCame(t *testing.T) {
+	s := newScript(t, pb.Verb_VERB_RESTART, false, acted("a", "op", 7))
+	s.state("a", pb.State_STATE_RUNNING, 9, "op") // Again, but the watch cannot tell.
+	s.want(1)
+	s.now = sample("a", pb.State_STATE_RUNNING, func(*pb.Consumer) {})
+	s.receipt("a", "op", clean, 10)
+	s.want(0)
+}
+
 func TestRestartOfAStoppedOneHasNoReceipt(t *testing.T) {
 	s := newScript(t, pb.Verb_VERB_RESTART, false, acted("a", "", 7))
 	s.state("a", pb.State_STATE_STARTING, 7, "")
@@ -105,6 +120,7 @@ func TestRestartOfAStoppedOneHasNoReceipt(t *testing.T) {
 
 func TestRestartThatFails(t *testing.T) {
 	s := newScript(t, pb.Verb_VERB_RESTART, false, acted("a", "op", 7))
+	s.now = sample("a", pb.State_STATE_STOPPED, func(*pb.Consumer) {})
 	s.receipt("a", "op", clean, 8)
 	s.state("a", pb.State_STATE_FAILED, 9, "")
 	s.want(0)
@@ -194,20 +210,24 @@ func TestHowAFollowerGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		relist   bool
+		known    bool
+		chosen   uint64
 		err      error
 		since    uint64
 		resynced bool
 		ends     bool
 	}{
-		{"a lost connection is resumed", false, lost, 9, false, false},
-		{"or listed anew", true, lost, 0, true, false},
-		{"a slow watcher resumes", false, slow, 9, false, false},
-		{"what is gone is listed anew", false, compacted, 0, true, false},
-		{"a refusal is the end", false, denied, 9, false, true},
-		{"as is any other error", false, errors.New("?"), 9, false, true},
+		{"a lost connection is resumed", false, false, 0, lost, 9, false, false},
+		{"or listed anew", true, false, 0, lost, 0, true, false},
+		{"a slow watcher resumes", false, false, 0, slow, 9, false, false},
+		{"what is gone is listed anew", false, false, 3, compacted, 0, true, false},
+		{"also when it is a list's revision", false, true, 9, compacted, 0, true, false},
+		{"but not when the user asked for it", false, false, 9, compacted, 9, false, true},
+		{"a refusal is the end", false, true, 0, denied, 9, false, true},
+		{"as is any other error", false, true, 0, errors.New("?"), 9, false, true},
 	} {
 		req := &pb.WatchRequest{SinceRevision: 9}
-		f := &follower{relist: c.relist}
+		f := &follower{relist: c.relist, known: c.known, request: &pb.WatchRequest{SinceRevision: c.chosen}}
 		u, err := f.next(req, c.err)
 		if req.GetSinceRevision() != c.since || u.resynced != c.resynced || (err != nil) != c.ends {
 			t.Errorf("%s: since %d, %+v, %v", c.name, req.GetSinceRevision(), u, err)

@@ -31,6 +31,8 @@ func resultLine(v pb.Verb, name string, r *pb.VerbResult, dryRun bool) string {
 	state := textform.ShortEnum(r.GetState())
 	var s string
 	switch {
+	case r.GetReceipt() != nil && v == pb.Verb_VERB_DELETE:
+		return name + " deleted, killed before: " + strings.Join(tally(r.GetReceipt()), ", ")
 	case r.GetReceipt() != nil:
 		return receiptLine(name, r.GetReceipt())
 	case r.GetEffect() == pb.Effect_EFFECT_NO_OP:

@@ -81,6 +81,7 @@ func TestResultLine(t *testing.T) {
 		{pb.Verb_VERB_PAUSE, &pb.VerbResult{Effect: pb.Effect_EFFECT_ACTED, StateBefore: pb.State_STATE_RUNNING, State: pb.State_STATE_PAUSING}, true},
 		{pb.Verb_VERB_SCALE, &pb.VerbResult{Effect: pb.Effect_EFFECT_ACTED, State: pb.State_STATE_RUNNING, Note: "8 -> 4"}, false},
 		{pb.Verb_VERB_DELETE, &pb.VerbResult{Effect: pb.Effect_EFFECT_ACTED}, false},
+		{pb.Verb_VERB_DELETE, &pb.VerbResult{Effect: pb.Effect_EFFECT_ACTED, Receipt: receipts()["killed"]}, false},
 		{pb.Verb_VERB_KILL, &pb.VerbResult{Effect: pb.Effect_EFFECT_ACTED, Receipt: receipts()["killed"]}, false},
 	} {
 		fmt.Fprintln(&b, resultLine(c.verb, "orders", c.result, c.dryRun))
