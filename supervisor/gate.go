@@ -113,6 +113,7 @@ func (p *pool) gaveBack(items []*item, r brokers.Report, others int) {
 	p.count.unconfirmed += int64(r.Unconfirmed)
 	p.count.ownershipLost += int64(r.OwnershipLost)
 	p.count.willRepeat += int64(r.WillRepeat)
+	p.repay()
 	poke(p.credit)
 	p.tellIfQuiet()
 }
@@ -204,6 +205,7 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 		}
 		s = next
 	}
+	p.repay()
 	p.tellIfQuiet()
 	return out
 }
@@ -243,6 +245,7 @@ func (p *pool) revoke(ctx context.Context, origins []*brokers.Origin) {
 		p.gone(it)
 	}
 	p.strays = strays
+	p.repay()
 	p.spawn()
 	p.mu.Unlock()
 	poke(p.credit)

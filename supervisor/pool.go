@@ -76,6 +76,7 @@ type pool struct {
 	last     *slab
 	onWheel  bool
 	settles  []*item
+	spare    scratch // of the settling before, while the pool is busy
 	flushing bool
 	dead     []*item
 	burying  bool
@@ -83,7 +84,8 @@ type pool struct {
 
 	inFlight      int
 	inFlightBytes int64
-	unstarted     int // queued or waiting, of inFlight
+	owed          int64 // of bytes gone, not yet given back to the budget
+	unstarted     int   // queued or waiting, of inFlight
 	count         counters
 	hist          histogram
 }
@@ -219,12 +221,13 @@ func (p *pool) spawn() {
 	go w.work()
 }
 
-// gone takes an item out of what is in flight.
+// gone takes an item out of what is in flight. The caller calls repay before it
+// unlocks.
 func (p *pool) gone(it *item) {
 	it.state = gone
 	p.inFlight--
 	p.inFlightBytes -= it.d.Size
-	p.budget.release(it.d.Size)
+	p.owed += it.d.Size
 	delete(p.blocked, it)
 	s := it.slab
 	if s.left--; s.left > 0 {
@@ -239,6 +242,15 @@ func (p *pool) gone(it *item) {
 		p.last = s.prev
 	} else {
 		s.next.prev = s.prev
+	}
+}
+
+// repay gives the budget what has gone since, at once: its locks are shared by
+// many consumers.
+func (p *pool) repay() {
+	if p.owed > 0 {
+		p.budget.release(p.owed)
+		p.owed = 0
 	}
 }
 

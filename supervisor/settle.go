@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
@@ -22,8 +23,15 @@ func (p *pool) settle(it *item, o brokers.Outcome) {
 	p.settles = append(p.settles, it)
 }
 
+// scratch is what a run of flushAll leaves for the next.
+type scratch struct {
+	items       []*item
+	settlements []brokers.Settlement
+}
+
 // flush starts the settling of what has gathered, unless it is under way.
 func (p *pool) flush() {
+	p.repay()
 	if p.flushing || len(p.settles) == 0 {
 		return
 	}
@@ -34,13 +42,16 @@ func (p *pool) flush() {
 // flushAll hands gathered outcomes to the broker until none is left. What
 // gathers while one batch is on its way is the next batch.
 func (p *pool) flushAll() {
-	var batch []*item
-	var out []brokers.Settlement
+	p.mu.Lock()
+	batch, out := p.spare.items, p.spare.settlements
+	p.spare = scratch{}
 	for {
-		p.mu.Lock()
 		batch, p.settles = p.settles, batch[:0]
 		if len(batch) == 0 {
 			p.flushing = false
+			if p.onWheel {
+				p.spare = scratch{batch, out}
+			}
 			p.tellIfQuiet()
 			p.mu.Unlock()
 			return
@@ -48,7 +59,7 @@ func (p *pool) flushAll() {
 		ep := batch[0].ep
 		p.mu.Unlock()
 
-		out = out[:0]
+		out = slices.Grow(out[:0], len(batch))
 		for _, it := range batch {
 			out = append(out, brokers.Settlement{Delivery: it.d, Outcome: it.settle})
 		}
@@ -58,13 +69,14 @@ func (p *pool) flushAll() {
 		if err != nil {
 			p.broke(ep, err)
 		}
+		clear(out)
 		p.mu.Lock()
 		for _, it := range batch {
 			p.settled(it, err)
 		}
+		p.repay()
 		clear(batch)
 		poke(p.credit)
-		p.mu.Unlock()
 	}
 }
 

@@ -292,6 +292,7 @@ func (p *pool) scan(now int64) {
 	p.spawn()
 	if len(p.workers) == 0 {
 		p.onWheel = false
+		p.spare = scratch{}
 		p.clock.idle(p)
 	}
 }
