@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -19,6 +21,10 @@ const (
 	domain = "supervisord"
 	// retryAfter is what RetryInfo tells callers of something unavailable.
 	retryAfter = 2 * time.Second
+	// maxText, in bytes, and maxFaults bound what one error says: it travels in
+	// headers, which clients limit.
+	maxText   = 2 << 10
+	maxFaults = 100
 )
 
 // code is the status code of a reason.
@@ -51,10 +57,13 @@ func code(r pb.ErrorReason) codes.Code {
 // short is a reason as ErrorInfo carries it.
 func short(r pb.ErrorReason) string { return strings.TrimPrefix(r.String(), "ERROR_REASON_") }
 
-// toStatus turns what the supervisor says into a status with its details.
-func toStatus(err error) error {
+// toStatus turns an error, or a panic, of a call into what its caller sees.
+// What nobody foresaw goes to the log, whole, and to the caller as INTERNAL.
+func toStatus(log *slog.Logger, method string, err error, panicked any) error {
 	var e *supervisor.Error
 	switch {
+	case panicked != nil:
+		err = fmt.Errorf("panic: %v", panicked)
 	case err == nil:
 		return nil
 	case errors.As(err, &e):
@@ -62,25 +71,27 @@ func toStatus(err error) error {
 	case errors.Is(err, context.Canceled):
 		return status.Error(codes.Canceled, "the caller went away")
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Error(codes.DeadlineExceeded, "the request's deadline is over; what was accepted goes on")
+		return status.Error(codes.DeadlineExceeded, "the call took too long; what was accepted goes on: ask for the state")
+	default:
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
 	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return detailed(&supervisor.Error{Reason: pb.ErrorReason_ERROR_REASON_INTERNAL, Message: "a fault of the server; its log has the details"})
+	log.Error("a call failed", "method", method, "error", err, "stack", stackOf(panicked))
+	return detailed(&supervisor.Error{
+		Reason: pb.ErrorReason_ERROR_REASON_INTERNAL, Message: "a fault of the server; its log has the details",
+	})
 }
 
 func detailed(e *supervisor.Error) error {
-	st := status.New(code(e.Reason), e.Message)
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: short(e.Reason), Domain: domain, Metadata: e.Metadata}}
+	st := status.New(code(e.Reason), bounded(e.Message))
+	info := &errdetails.ErrorInfo{Reason: short(e.Reason), Domain: domain, Metadata: map[string]string{}}
+	for k, v := range e.Metadata {
+		info.Metadata[bounded(k)] = bounded(v)
+	}
+	details := []protoadapt.MessageV1{info}
 	if len(e.Faults) > 0 {
-		bad := &errdetails.BadRequest{}
-		for _, f := range e.Faults {
-			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: f.Path, Description: f.Message,
-			})
-		}
-		details = append(details, bad)
+		details = append(details, violations(e))
 	}
 	if st.Code() == codes.Unavailable {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
@@ -90,4 +101,29 @@ func detailed(e *supervisor.Error) error {
 		return st.Err()
 	}
 	return with.Err()
+}
+
+func violations(e *supervisor.Error) *errdetails.BadRequest {
+	bad := &errdetails.BadRequest{}
+	for i, f := range e.Faults {
+		v := &errdetails.BadRequest_FieldViolation{Field: bounded(f.Path), Description: bounded(f.Message)}
+		if i == maxFaults {
+			v = &errdetails.BadRequest_FieldViolation{
+				Description: fmt.Sprintf("and %d more: mend these, then try again", len(e.Faults)-i),
+			}
+		}
+		bad.FieldViolations = append(bad.GetFieldViolations(), v)
+		if i == maxFaults {
+			break
+		}
+	}
+	return bad
+}
+
+// bounded keeps a text short, and valid for protobuf, whatever a broker said.
+func bounded(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText-3] + "..."
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -14,8 +14,6 @@ import (
 type consumers struct {
 	pb.UnimplementedConsumerServiceServer
 	s *supervisor.Supervisor
-	// ending is closed when streams must end.
-	ending <-chan struct{}
 }
 
 // verb is what all verbs' requests have.
@@ -35,7 +33,7 @@ func (c *consumers) do(ctx context.Context, v pb.Verb, r verb, more func(*superv
 			e.Code = int32(code(e.GetReason()))
 		}
 	}
-	return out, toStatus(err)
+	return out, err
 }
 
 // limit is a duration that the caller may leave out; a zero or negative one
@@ -123,54 +121,36 @@ func (c *consumers) Delete(ctx context.Context, r *pb.DeleteRequest) (*pb.Delete
 }
 
 func (c *consumers) Apply(ctx context.Context, r *pb.ApplyRequest) (*pb.ApplyResponse, error) {
-	out, err := c.s.Apply(ctx, actor(ctx), r)
-	return out, toStatus(err)
+	return c.s.Apply(ctx, actor(ctx), r)
 }
 
 func (c *consumers) Get(_ context.Context, r *pb.GetRequest) (*pb.GetResponse, error) {
 	out, err := c.s.Get(r.GetNamespace(), r.GetName())
-	return &pb.GetResponse{Consumer: out}, toStatus(err)
+	return &pb.GetResponse{Consumer: out}, err
 }
 
 func (c *consumers) List(_ context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
-	out, err := c.s.List(r)
-	return out, toStatus(err)
+	return c.s.List(r)
 }
 
 func (c *consumers) ListInFlight(_ context.Context, r *pb.ListInFlightRequest) (*pb.ListInFlightResponse, error) {
-	out, err := c.s.InFlight(r)
-	return out, toStatus(err)
+	return c.s.InFlight(r)
 }
 
 func (c *consumers) CancelInFlight(ctx context.Context, r *pb.CancelInFlightRequest) (*pb.CancelInFlightResponse, error) {
-	out, err := c.s.CancelInFlight(ctx, actor(ctx), r)
-	return out, toStatus(err)
+	return c.s.CancelInFlight(ctx, actor(ctx), r)
 }
 
 func (c *consumers) ListReceipts(_ context.Context, r *pb.ListReceiptsRequest) (*pb.ListReceiptsResponse, error) {
-	out, err := c.s.Receipts(r)
-	return out, toStatus(err)
+	return c.s.Receipts(r)
 }
 
 func (c *consumers) ListTransitions(_ context.Context, r *pb.ListTransitionsRequest) (*pb.ListTransitionsResponse, error) {
-	out, err := c.s.Transitions(r)
-	return out, toStatus(err)
+	return c.s.Transitions(r)
 }
 
-// Watch ends with the caller, and before the server does.
 func (c *consumers) Watch(r *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-c.ending:
-			cancel(&supervisor.Error{
-				Reason: pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN, Message: "the daemon is shutting down",
-			})
-		case <-ctx.Done():
-		}
-	}()
-	return toStatus(c.s.Watch(ctx, r, stream.Send))
+	return c.s.Watch(stream.Context(), r, stream.Send)
 }
 
 // server answers ServerService.
