@@ -18,6 +18,7 @@ import (
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/proto/textform"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
+	"github.com/seed-111f5b8e/supervisord/supervisor/daemon"
 	"github.com/seed-111f5b8e/supervisord/supervisor/spec"
 )
 
@@ -26,14 +27,14 @@ const demoRate = 5 * time.Millisecond
 
 // demoConfig is the given configuration, if any, with the demo's own
 // connection: the embedded server.
-func demoConfig(o options, listen string) (*pb.DaemonConfig, error) {
+func demoConfig(o daemon.Options, listen string) (*pb.DaemonConfig, error) {
 	cfg := &pb.DaemonConfig{}
-	if o.config != "" {
-		data, err := os.ReadFile(o.config)
+	if o.Config != "" {
+		data, err := os.ReadFile(o.Config)
 		if err != nil {
 			return nil, fmt.Errorf("configuration: %w", err)
 		}
-		if _, err := textform.DecodeOne(o.config, data, cfg); err != nil {
+		if _, err := textform.DecodeOne(o.Config, data, cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -45,12 +46,12 @@ func demoConfig(o options, listen string) (*pb.DaemonConfig, error) {
 }
 
 // demoSpecs are the demo's consumers and what --apply adds.
-func demoSpecs(o options, env spec.Env, billing string) ([]*spec.Consumer, error) {
+func demoSpecs(o daemon.Options, env spec.Env, billing string) ([]*spec.Consumer, error) {
 	data, err := demoFiles.ReadFile("demo.yaml")
 	if err != nil {
 		return nil, err
 	}
-	files, err := readSpecs(o.apply)
+	files, err := daemon.ReadSpecs(o.Apply)
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +160,10 @@ func createStream(ctx context.Context, js jetstream.JetStream, c jetstream.Strea
 	}
 }
 
-func printHelp(w io.Writer, o options) {
+func printHelp(w io.Writer, o daemon.Options) {
 	addr := ""
-	if o.listen != endpoint.Default() {
-		addr = " --addr " + o.listen
+	if o.Listen != endpoint.Default() {
+		addr = " --addr " + o.Listen
 	}
 	fmt.Fprintf(w, `
 Five consumers take orders from a JetStream server inside this process.
@@ -183,7 +184,7 @@ In another terminal, try:
 Metrics: http://%[2]s/metrics
 Ctrl-C stops everything and prints the receipts.
 
-`, addr, o.http)
+`, addr, o.HTTP)
 }
 
 func printReceipts(w io.Writer, receipts []*pb.Receipt) {

@@ -5,12 +5,28 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	"github.com/seed-111f5b8e/supervisord/brokers/memory"
+	"github.com/seed-111f5b8e/supervisord/brokers/nats"
+	"github.com/seed-111f5b8e/supervisord/supervisor/daemon"
+	"github.com/spf13/cobra"
 )
 
+// version is set by the build.
+var version = "dev" //nolint:gochecknoglobals // -ldflags needs a variable
+
 func main() {
-	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	p := daemon.Program{Name: "supervisord", Version: version, Drivers: drivers()}
+	p.More = []*cobra.Command{demoCommand(p)}
+	err := p.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "supervisord:", err)
 	}
-	os.Exit(exitCode(err))
+	os.Exit(daemon.ExitCode(err))
+}
+
+// drivers lists the brokers of this program; a new one is added here.
+func drivers() []brokers.Driver {
+	return []brokers.Driver{&memory.Driver{}, nats.Driver{}}
 }

@@ -37,6 +37,8 @@ func TestBrokerFrozen(t *testing.T) {
 	<-thaw
 	w.broker.signal(syscall.SIGCONT)
 	w.resumeAll()
+	before = sum(w.ledger.calls())
+	w.eventually("load again", time.Minute, func() bool { return sum(w.ledger.calls())-before > 1000 })
 	w.account(p.stop(), 2*time.Minute)
 }
 

@@ -99,7 +99,14 @@ type world struct {
 	names  []string
 }
 
+const httpHandler, deafHandler = `http: {url: "%s/%s"}`, `go: {name: deaf}`
+
 func newWorld(t *testing.T, consumers int) *world {
+	t.Helper()
+	return newWorldWith(t, consumers, httpHandler)
+}
+
+func newWorldWith(t *testing.T, consumers int, handler string) *world {
 	t.Helper()
 	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), ledger: newLedger(t)}
 	sock, err := os.MkdirTemp("", "e2e-") // a socket's path must be short
@@ -121,11 +128,19 @@ func newWorld(t *testing.T, consumers int) *world {
 	w.broker.start()
 	t.Cleanup(w.broker.stop)
 	w.connect()
-	w.configure(consumers)
+	w.configure(consumers, handler)
 	w.daemon = &process{t: t, make: func() *exec.Cmd {
-		return exec.Command(bin.supervisord, "serve", "--config", filepath.Join(w.dir, "config.yaml"), //nolint:gosec,noctx // ours
+		program := bin.supervisord
+		if handler == deafHandler {
+			program = self
+		}
+		c := exec.Command(program, "serve", "--config", filepath.Join(w.dir, "config.yaml"), //nolint:gosec,noctx // ours
 			"--data-dir", filepath.Join(w.dir, "data"), "--listen", "unix://"+w.socket, "--http", "",
 			"--apply", filepath.Join(w.dir, "specs"))
+		if handler == deafHandler {
+			c.Env = append(os.Environ(), ledgerEnv+"="+w.ledger.url)
+		}
+		return c
 	}}
 	w.daemon.start()
 	t.Cleanup(w.daemon.stop)
@@ -171,7 +186,7 @@ const specText = `
 name: %[1]s
 labels: {kind: e2e}
 source: {connection: main, nats: {stream: E2E, filter_subjects: ["e2e.%[1]s"], ack_wait: 5s}}
-handler: {timeout: 60s, http: {url: "%[2]s/%[1]s"}}
+handler: {timeout: 60s, %[2]s}
 concurrency: 4
 max_in_flight: {messages: 32}
 retry: {attempts: 100, backoff: {initial: 20ms, max: 200ms}}
@@ -179,7 +194,7 @@ restart: {backoff: {initial: 100ms, max: 1s}}
 stop: {soft: 3s, hard: 6s}
 `
 
-func (w *world) configure(consumers int) {
+func (w *world) configure(consumers int, handler string) {
 	w.t.Helper()
 	write := func(name, text string) {
 		path := filepath.Join(w.dir, name)
@@ -200,7 +215,11 @@ log: {level: info}
 	for i := range consumers {
 		name := fmt.Sprintf("c%02d", i)
 		w.names = append(w.names, name)
-		write("specs/"+name+".yaml", fmt.Sprintf(specText, name, w.ledger.url))
+		h := handler
+		if strings.Contains(h, "%s") {
+			h = fmt.Sprintf(h, w.ledger.url, name)
+		}
+		write("specs/"+name+".yaml", fmt.Sprintf(specText, name, h))
 	}
 }
 

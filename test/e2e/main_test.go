@@ -1,20 +1,31 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/seed-111f5b8e/supervisord/brokers"
+	"github.com/seed-111f5b8e/supervisord/brokers/nats"
+	"github.com/seed-111f5b8e/supervisord/supervisor"
+	"github.com/seed-111f5b8e/supervisord/supervisor/daemon"
 )
 
 // serverEnv makes this test binary a NATS server: the port; the next argument
 // is the folder.
 const serverEnv = "E2E_NATS_SERVER"
+
+// ledgerEnv makes this test binary a supervisord of its own, with a Go handler
+// that ignores its context: the ledger's address.
+const ledgerEnv = "E2E_LEDGER"
 
 // bin holds the programs under test.
 var bin struct{ supervisord, supctl string } //nolint:gochecknoglobals // set once by TestMain
@@ -22,6 +33,10 @@ var bin struct{ supervisord, supctl string } //nolint:gochecknoglobals // set on
 func TestMain(m *testing.M) {
 	if port := os.Getenv(serverEnv); port != "" {
 		runServer(port, os.Getenv(serverEnv+"_DIR"))
+		return
+	}
+	if url := os.Getenv(ledgerEnv); url != "" {
+		runDaemon(url)
 		return
 	}
 	code, err := build(m)
@@ -46,6 +61,26 @@ func build(m *testing.M) (int, error) {
 		}
 	}
 	return m.Run(), nil
+}
+
+// runDaemon is a supervisord with the handler "deaf", which waits for the
+// ledger whatever happens to its context.
+func runDaemon(url string) {
+	deaf := supervisor.HandlerFunc(func(_ context.Context, m *supervisor.Message) supervisor.Outcome {
+		name := strings.TrimPrefix(m.Subject, "e2e.")
+		resp, err := http.Post(url+"/"+name, "text/plain", bytes.NewReader(m.Body)) //nolint:gosec,noctx // deaf on purpose
+		if err != nil {
+			return supervisor.Retry(err)
+		}
+		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusNoContent {
+			return supervisor.Retry(fmt.Errorf("status %d, %w", resp.StatusCode, err))
+		}
+		return supervisor.Ack()
+	})
+	p := daemon.Program{
+		Drivers: []brokers.Driver{nats.Driver{}}, Handlers: map[string]supervisor.Handler{"deaf": deaf},
+	}
+	os.Exit(daemon.ExitCode(p.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)))
 }
 
 // runServer is a JetStream server until it is killed.

@@ -30,33 +30,74 @@ func TestSIGTERMUnderLoad(t *testing.T) {
 	}
 }
 
-func TestSIGTERMWithAHungHandler(t *testing.T) {
-	w := newWorld(t, 20)
-	const hung = "c00-7"
-	release := make(chan struct{})
-	w.ledger.hang[hung] = release // before any load: nobody else reads it yet
-	p := w.load(10 * time.Millisecond)
+// hang lets one message's call hang, and waits until it does, under load.
+func (w *world) hang(id string) (p *publisher, release func()) {
+	w.t.Helper()
+	gate := make(chan struct{})
+	w.ledger.mu.Lock()
+	w.ledger.hang[id] = gate
+	w.ledger.mu.Unlock()
+	p = w.load(10 * time.Millisecond)
 	select {
 	case <-w.ledger.hanging:
 	case <-time.After(30 * time.Second):
-		t.Fatal("the message that hangs was never delivered")
+		w.t.Fatalf("%s, which is to hang, was never delivered", id)
 	}
 	w.eventually("some load", 30*time.Second, func() bool { return w.ledger.calls()["c01"] > 50 })
+	return p, func() {
+		w.ledger.mu.Lock()
+		delete(w.ledger.hang, id)
+		w.ledger.mu.Unlock()
+		close(gate)
+	}
+}
+
+// TestSIGTERMWithASlowHandler: a handler that heeds its context is waited for
+// until soft, then its message goes back; that is a clean end.
+func TestSIGTERMWithASlowHandler(t *testing.T) {
+	w := newWorld(t, 20)
+	p, release := w.hang("c00-7")
 	began := time.Now()
 	w.daemon.signal(syscall.SIGTERM)
-	// The http handler heeds its context: cancelled at soft, given back, clean.
 	if code := w.daemon.end(budget); code != 0 {
 		t.Errorf("exit code %d, want 0\n%s", code, w.daemon.tail())
 	}
 	if d := time.Since(began); d < 2*time.Second {
 		t.Errorf("it did not wait for the handler until soft: %v", d)
 	}
-	w.ledger.mu.Lock()
-	delete(w.ledger.hang, hung)
-	w.ledger.mu.Unlock()
-	close(release)
+	release()
 	w.daemon.start()
-	w.account(p.stop(), time.Minute)
+	if n := w.account(p.stop(), time.Minute); n != 0 {
+		t.Errorf("%d messages were handled twice after a clean shutdown", n)
+	}
+}
+
+// TestSIGTERMWithAHungHandler: one that ignores its context is given up at the
+// hard limit, named, and its message comes again, once.
+func TestSIGTERMWithAHungHandler(t *testing.T) {
+	w := newWorldWith(t, 20, deafHandler)
+	const hung = "c00-7"
+	p, release := w.hang(hung)
+	w.daemon.signal(syscall.SIGTERM)
+	if code := w.daemon.end(budget); code != 1 {
+		t.Errorf("exit code %d, want 1\n%s", code, w.daemon.tail())
+	}
+	// The message's name is the stream's with its sequence.
+	out := w.daemon.tail()
+	if !strings.Contains(out, "abandoned_message=E2E:") || !strings.Contains(out, "hard_limit_fired") {
+		t.Errorf("the log does not name what was abandoned:\n%s", out)
+	}
+	before := w.ledger.count(hung) // the daemon is gone: nobody hears of this call's end
+	release()
+	w.eventually("the hung call ended", 10*time.Second, func() bool { return w.ledger.count(hung) == before+1 })
+	w.daemon.start()
+	w.eventually("redelivered once", 30*time.Second, func() bool { return w.ledger.count(hung) == before+2 })
+	if n := w.account(p.stop(), time.Minute); n != 1 {
+		t.Errorf("%d messages were handled twice, want the hung one alone", n)
+	}
+	if n := w.ledger.count(hung); n != before+2 {
+		t.Errorf("the hung message was handled %d times", n-before)
+	}
 }
 
 // TestKillTheDaemon kills -9 under load, again and again: nothing is lost, and

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"errors"
@@ -12,8 +12,7 @@ import (
 	"strings"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
-	"github.com/seed-111f5b8e/supervisord/brokers/memory"
-	"github.com/seed-111f5b8e/supervisord/brokers/nats"
+	"github.com/seed-111f5b8e/supervisord/proto/endpoint"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"github.com/seed-111f5b8e/supervisord/supervisor/handlers"
@@ -21,20 +20,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// options are the flags of serve and demo.
-type options struct {
-	config, dataDir, listen, http string
-	apply                         []string
+// Options are the flags of a daemon.
+type Options struct {
+	Config, DataDir, Listen, HTTP string
+	Apply                         []string
 	pprof, httpRemote             bool
 }
 
-func (o *options) register(f *pflag.FlagSet, listen string) {
-	f.StringVar(&o.config, "config", "", "configuration `file`: connections, limits, shutdown, log")
-	f.StringVar(&o.dataDir, "data-dir", "", "`folder` of the state store and of embedded servers (default "+defaultDataDir()+")")
-	f.StringVar(&o.listen, "listen", listen, "API `address`: unix:///path, or host:port with tls in the configuration")
-	f.StringVar(&o.http, "http", "127.0.0.1:9600", "`address` of /livez, /readyz and /metrics; \"\" for none")
+// Register adds the flags.
+func (o *Options) Register(f *pflag.FlagSet) {
+	f.StringVar(&o.Config, "config", "", "configuration `file`: connections, limits, shutdown, log")
+	f.StringVar(&o.DataDir, "data-dir", "", "`folder` of the state store and of embedded servers (default "+defaultDataDir()+")")
+	f.StringVar(&o.Listen, "listen", endpoint.Default(), "API `address`: unix:///path, or host:port with tls in the configuration")
+	f.StringVar(&o.HTTP, "http", "127.0.0.1:9600", "`address` of /livez, /readyz and /metrics; \"\" for none")
 	f.BoolVar(&o.httpRemote, "http-remote", false, "let --http be an address that other machines reach")
-	f.StringSliceVar(&o.apply, "apply", nil, "`file or folder` of consumer specs to apply at the start")
+	f.StringSliceVar(&o.Apply, "apply", nil, "`file or folder` of consumer specs to apply at the start")
 	f.BoolVar(&o.pprof, "pprof", false, "also serve /debug/pprof there")
 }
 
@@ -53,52 +53,41 @@ func defaultDataDir() string {
 	return filepath.Join(home, ".local", "state", "supervisord")
 }
 
-// parts are the brokers and handlers of this program.
-type parts struct {
-	drivers  []brokers.Driver
-	byKind   map[string]brokers.Driver
-	handlers []supervisor.HandlerKind
-}
-
-// newDrivers lists every broker this program speaks to; nothing else names one.
-func newDrivers() ([]brokers.Driver, map[string]brokers.Driver) {
-	all := []brokers.Driver{&memory.Driver{}, nats.Driver{}}
-	byKind := map[string]brokers.Driver{}
-	for _, d := range all {
-		byKind[d.Kind()] = d
+func (p Program) byKind() map[string]brokers.Driver {
+	out := map[string]brokers.Driver{}
+	for _, d := range p.Drivers {
+		out[d.Kind()] = d
 	}
-	return all, byKind
+	return out
 }
 
-func newParts(d *spec.Daemon, drivers []brokers.Driver, byKind map[string]brokers.Driver, more ...supervisor.HandlerKind) *parts {
-	return &parts{
-		drivers: drivers, byKind: byKind,
-		handlers: append([]supervisor.HandlerKind{handlers.HTTP(d.HTTP), handlers.Log()}, more...),
-	}
+func (p Program) kinds(d *spec.Daemon) []supervisor.HandlerKind {
+	return []supervisor.HandlerKind{handlers.HTTP(d.HTTP), handlers.Log(), handlers.Go(p.Handlers)}
 }
 
-func (p *parts) env(d *spec.Daemon) spec.Env {
-	env := spec.Env{Drivers: p.byKind, Connections: d.Connections, Handlers: map[string]spec.HandlerKind{}}
-	for _, h := range p.handlers {
+// Env is what specs may refer to under a configuration.
+func (p Program) Env(d *spec.Daemon) spec.Env {
+	env := spec.Env{Drivers: p.byKind(), Connections: d.Connections, Handlers: map[string]spec.HandlerKind{}}
+	for _, h := range p.kinds(d) {
 		env.Handlers[h.Kind()] = h
 	}
 	return env
 }
 
 // loadConfig reads and checks the configuration; "" is an empty one.
-func loadConfig(path string, byKind map[string]brokers.Driver) (*spec.Daemon, error) {
+func (p Program) loadConfig(path string) (*spec.Daemon, error) {
 	if path == "" {
-		return spec.LoadDaemon(spec.File{Name: "(no configuration)"}, byKind)
+		return spec.LoadDaemon(spec.File{Name: "(no configuration)"}, p.byKind())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	return spec.LoadDaemon(spec.File{Name: path, Data: data}, byKind)
+	return spec.LoadDaemon(spec.File{Name: path, Data: data}, p.byKind())
 }
 
-// readSpecs reads files, and of folders their *.yaml, *.yml and *.json.
-func readSpecs(paths []string) ([]spec.File, error) {
+// ReadSpecs reads files, and of folders their *.yaml, *.yml and *.json.
+func ReadSpecs(paths []string) ([]spec.File, error) {
 	var out []spec.File
 	var errs []error
 	for _, p := range paths {
@@ -140,8 +129,8 @@ func newLog(d *spec.Daemon, w io.Writer) *slog.Logger {
 }
 
 // applyRequest is what `serve --apply` applies: the same as supctl would.
-func applyRequest(specs []*spec.Consumer) *pb.ApplyRequest {
-	r := &pb.ApplyRequest{Reason: "serve --apply"}
+func applyRequest(reason string, specs []*spec.Consumer) *pb.ApplyRequest {
+	r := &pb.ApplyRequest{Reason: reason}
 	for _, c := range specs {
 		r.Items = append(r.Items, &pb.ApplyItem{Spec: c.Written})
 	}

@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/seed-111f5b8e/supervisord/proto/endpoint"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"github.com/seed-111f5b8e/supervisord/supervisor/console"
@@ -22,46 +21,51 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func serveCommand() *cobra.Command {
-	o := &options{}
+func (p Program) serveCommand() *cobra.Command {
+	o := &Options{}
 	c := &cobra.Command{
-		Use: "serve", Short: "Run the daemon", Args: noArgs,
+		Use: "serve", Short: "Run the daemon", Args: NoArgs,
 		Long: "serve runs the daemon until SIGTERM or SIGINT. The first one closes all intakes and stops all\n" +
 			"consumers within shutdown.soft and shutdown.hard; a second one kills what is left.\n" +
 			"It exits with 0 when nothing was abandoned, with 1 when the hard limit fired.",
-		RunE: func(c *cobra.Command, _ []string) error { return serve(c.Context(), *o, c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error { return p.serve(c.Context(), *o, c.ErrOrStderr()) },
 	}
-	o.register(c.Flags(), endpoint.Default())
+	o.Register(c.Flags())
 	return c
 }
 
 // serve runs a daemon from its flags alone.
-func serve(ctx context.Context, o options, stderr io.Writer) error {
-	drivers, byKind := newDrivers()
-	d, err := loadConfig(o.config, byKind)
+func (p Program) serve(ctx context.Context, o Options, stderr io.Writer) error {
+	d, err := p.loadConfig(o.Config)
 	if err != nil {
 		return err
 	}
-	p := newParts(d, drivers, byKind)
-	files, err := readSpecs(o.apply)
+	files, err := ReadSpecs(o.Apply)
 	if err != nil {
 		return err
 	}
-	specs, err := spec.Load(files, p.env(d))
+	specs, err := spec.Load(files, p.Env(d))
 	if err != nil {
 		return fmt.Errorf("nothing was applied:\n%w", err)
 	}
-	dm, err := open(o, d, p, newLog(d, stderr))
+	_, err = p.Serve(ctx, o, d, specs, stderr)
+	return err
+}
+
+// Serve runs a daemon until a signal or the end of ctx, with specs applied
+// first. It returns the receipts of the shutdown, and an error when it could
+// not start or work was abandoned.
+func (p Program) Serve(ctx context.Context, o Options, d *spec.Daemon, specs []*spec.Consumer, stderr io.Writer) ([]*pb.Receipt, error) {
+	dm, err := p.open(o, d, newLog(d, stderr))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(specs) > 0 {
-		if _, err := dm.s.Apply(ctx, "supervisord", applyRequest(specs)); err != nil {
-			return errors.Join(fmt.Errorf("--apply: %w", err), dm.close())
+		if _, err := dm.s.Apply(ctx, p.Name, applyRequest("applied at the start", specs)); err != nil {
+			return nil, errors.Join(fmt.Errorf("--apply: %w", err), dm.close())
 		}
 	}
-	_, err = dm.run(ctx)
-	return err
+	return dm.run(ctx)
 }
 
 // daemon is everything of a running supervisord.
@@ -76,29 +80,29 @@ type daemon struct {
 }
 
 // open takes the data directory and the addresses, then starts the consumers.
-func open(o options, d *spec.Daemon, p *parts, log *slog.Logger) (*daemon, error) {
+func (p Program) open(o Options, d *spec.Daemon, log *slog.Logger) (*daemon, error) {
 	dm := &daemon{log: log, console: console.New(console.Options{Profiles: o.pprof, Log: log}), signals: make(chan os.Signal, 2)}
-	if o.dataDir == "" {
-		o.dataDir = defaultDataDir()
+	if o.DataDir == "" {
+		o.DataDir = defaultDataDir()
 	}
-	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
+	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	var err error
-	if dm.store, err = store.Open(filepath.Join(o.dataDir, "state.db"), store.Options{Log: log}); err != nil {
+	if dm.store, err = store.Open(filepath.Join(o.DataDir, "state.db"), store.Options{Log: log}); err != nil {
 		return nil, err
 	}
-	if o.http != "" {
-		if dm.http, err = console.Listen(o.http, o.httpRemote); err != nil {
+	if o.HTTP != "" {
+		if dm.http, err = console.Listen(o.HTTP, o.httpRemote); err != nil {
 			return nil, errors.Join(err, dm.store.Close())
 		}
 	}
-	l, err := rpc.Listen(o.listen, d.TLS)
+	l, err := rpc.Listen(o.Listen, d.TLS)
 	if err != nil {
 		return nil, errors.Join(err, dm.closeHTTP(), dm.store.Close())
 	}
 	dm.s, err = supervisor.New(supervisor.Options{
-		Daemon: d, Drivers: p.drivers, Handlers: p.handlers, Store: dm.store, Log: log, DataDir: o.dataDir, Version: version,
+		Daemon: d, Drivers: p.Drivers, Handlers: p.kinds(d), Store: dm.store, Log: log, DataDir: o.DataDir, Version: p.Version,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close(), dm.closeHTTP(), dm.store.Close())
@@ -107,7 +111,7 @@ func open(o options, d *spec.Daemon, p *parts, log *slog.Logger) (*daemon, error
 	dm.rpc = rpc.New(dm.s, l, log)
 	// A second signal must find us listening while the first is worked on.
 	signal.Notify(dm.signals, syscall.SIGTERM, syscall.SIGINT)
-	log.Info("supervisord is up", "version", version, "listen", o.listen, "http", o.http, "data_dir", o.dataDir,
+	log.Info("supervisord is up", "version", p.Version, "listen", o.Listen, "http", o.HTTP, "data_dir", o.DataDir,
 		"consumers", dm.s.Info().GetConsumers())
 	return dm, nil
 }
