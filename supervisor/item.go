@@ -17,6 +17,11 @@ type epoch struct {
 	// cancel ends what still settles for this epoch.
 	ctx    context.Context //nolint:containedctx // the epoch's own lifetime
 	cancel context.CancelCauseFunc
+	// settling is the context of the last Settle, made at settlingSince; of
+	// flushAll alone.
+	settling      context.Context //nolint:containedctx // shared by calls that follow closely
+	endSettling   context.CancelFunc
+	settlingSince int64
 	// high is the highest position per origin that has begun to be handled.
 	high []int64
 }

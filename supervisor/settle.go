@@ -11,6 +11,9 @@ import (
 const (
 	// settleTimeout: a broker that takes no ack for so long is lost.
 	settleTimeout = 10 * time.Second
+	// settleShared is how long calls share one context with that timeout, whose
+	// making would cost more than all else of a small batch.
+	settleShared = time.Second
 	// buryTimeout bounds one publication of dead letters.
 	buryTimeout = 10 * time.Second
 	// buryMax bounds the messages of one.
@@ -63,9 +66,7 @@ func (p *pool) flushAll() {
 		for _, it := range batch {
 			out = append(out, brokers.Settlement{Delivery: it.d, Outcome: it.settle})
 		}
-		ctx, cancel := context.WithTimeout(ep.ctx, settleTimeout)
-		err := ep.sub.Settle(ctx, out)
-		cancel()
+		err := ep.sub.Settle(ep.settleContext(p.clock.now()), out)
 		if err != nil {
 			p.broke(ep, err)
 		}
@@ -78,6 +79,18 @@ func (p *pool) flushAll() {
 		clear(batch)
 		poke(p.credit)
 	}
+}
+
+// settleContext bounds a Settle that begins now. It has one caller at a time.
+func (ep *epoch) settleContext(now int64) context.Context {
+	if ep.settling == nil || now-ep.settlingSince > int64(settleShared) {
+		if ep.settling != nil {
+			ep.endSettling()
+		}
+		ep.settling, ep.endSettling = context.WithTimeout(ep.ctx, settleTimeout)
+		ep.settlingSince = now
+	}
+	return ep.settling
 }
 
 // settled books an item whose outcome was handed to the broker.
