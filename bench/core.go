@@ -212,7 +212,7 @@ func runCore(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) 
 			fmt.Sprintf("%.3f", median(got.b.allocs)-median(got.a.allocs)),
 			fmt.Sprintf("%.0f", median(got.b.bytes)-median(got.a.bytes)))
 	}
-	r.note("Raw is a loop over the driver's Receive and Settle with the same bounds; %d repetitions of %s. Raw against raw: %s%s.",
+	r.notef("Raw is a loop over the driver's Receive and Settle with the same bounds; %d repetitions of %s. Raw against raw: %s%s.",
 		p.reps, p.slice, ratio(twice), void(twice))
 	return r.publish(w, *results)
 }

@@ -45,7 +45,7 @@ func (s *span) Handle(ctx context.Context, m *supervisor.Message) supervisor.Out
 }
 
 func TestMessagesCostNoAllocations(t *testing.T) {
-	const warm, n = 50_000, 300_000
+	const warm, n = 20_000, 100_000
 	for _, c := range coreCases() {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSpan(c.handler, warm, warm+n)

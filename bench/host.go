@@ -78,8 +78,7 @@ func (h *host) apply(ctx context.Context, specs ...*pb.ConsumerSpec) error {
 		}
 		specs = specs[len(r.GetItems()):]
 		if _, err := h.Apply(ctx, actor, r); err != nil {
-			var e *supervisor.Error
-			if errors.As(err, &e) {
+			if e, ok := errors.AsType[*supervisor.Error](err); ok {
 				err = errors.Join(err, joinFaults(e.Faults))
 			}
 			return fmt.Errorf("apply: %w", err)
@@ -128,11 +127,11 @@ func (h *host) await(ctx context.Context, state pb.State, n int, names ...string
 			}
 			return nil
 		})
-		var e *supervisor.Error
+		e, ours := errors.AsType[*supervisor.Error](err)
 		switch {
 		case errors.Is(err, errSeen):
 			return nil
-		case errors.As(err, &e) && e.Reason == pb.ErrorReason_ERROR_REASON_SLOW_WATCHER:
+		case ours && e.Reason == pb.ErrorReason_ERROR_REASON_SLOW_WATCHER:
 			continue
 		}
 		return err

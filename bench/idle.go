@@ -37,10 +37,13 @@ const (
 // footprint is what one process holds at rest, or the difference of two.
 type footprint struct {
 	// Heap is live after collection; Stacks are those of goroutines.
-	Heap, Stacks, RSS int64
-	Goroutines        int
+	Heap       int64 `json:"heap"`
+	Stacks     int64 `json:"stacks"`
+	RSS        int64 `json:"rss"`
+	Goroutines int   `json:"goroutines"`
 	// Start and Stop are how long all consumers took.
-	Start, Stop time.Duration
+	Start time.Duration `json:"start"`
+	Stop  time.Duration `json:"stop"`
 }
 
 // rest reads the footprint after collecting what is no longer used. Twice: the
@@ -292,6 +295,6 @@ func idleReport(driver string, n int, hosted, bare footprint) *report {
 	if driver == "nats" {
 		goals = append(goals, fmt.Sprintf("client included at most %d KiB: %s", natsBytesGoal>>10, verdict(per <= natsBytesGoal)))
 	}
-	r.note("Goals: %s.", strings.Join(goals, "; "))
+	r.notef("Goals: %s.", strings.Join(goals, "; "))
 	return r
 }

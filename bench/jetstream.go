@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -206,8 +207,8 @@ func (b *jetStreamBench) dial() (*nats.Conn, jetstream.JetStream, error) {
 
 func (b *jetStreamBench) close(ctx context.Context) error {
 	var errs []error
-	for i := len(b.ends) - 1; i >= 0; i-- {
-		errs = append(errs, b.ends[i](ctx))
+	for _, end := range slices.Backward(b.ends) {
+		errs = append(errs, end(ctx))
 	}
 	return errors.Join(append(errs, b.server.stop())...)
 }
@@ -283,7 +284,7 @@ func (b *jetStreamBench) fastest(ctx context.Context, p pace) (pull, string, err
 		return pull{}, "", err
 	}
 	best, rate := ways[0], 1.0
-	told := ways[0].name + " 1"
+	told := []string{ways[0].name + " 1"}
 	for _, way := range ways[1:] {
 		s, err := b.raw(ctx, way)
 		if err != nil {
@@ -293,12 +294,12 @@ func (b *jetStreamBench) fastest(ctx context.Context, p pace) (pull, string, err
 		if err != nil {
 			return pull{}, "", err
 		}
-		told += fmt.Sprintf(", %s %.2f", way.name, c.ratio)
+		told = append(told, fmt.Sprintf("%s %.2f", way.name, c.ratio))
 		if c.ratio > rate {
 			best, rate = way, c.ratio
 		}
 	}
-	return best, told, nil
+	return best, strings.Join(told, ", "), nil
 }
 
 const jetStreamGoal = 0.9
@@ -339,9 +340,9 @@ func runJetStream(ctx context.Context, fs *flag.FlagSet, args []string, w io.Wri
 	}
 	r.side(best.name, got.a, "1")
 	r.side("supervised", got.b, ratio(got))
-	r.note("Raw loops against the first of them: %s. %d repetitions of %s, pulls of %d, at most %d unacked. Raw against raw: %s%s.",
+	r.notef("Raw loops against the first of them: %s. %d repetitions of %s, pulls of %d, at most %d unacked. Raw against raw: %s%s.",
 		told, p.reps, p.slice, natsPull, natsInFlight, ratio(twice), void(twice))
-	r.note("Goal: a ratio of at least %.1f: %s.", jetStreamGoal, verdict(got.ratio >= jetStreamGoal))
+	r.notef("Goal: a ratio of at least %.1f: %s.", jetStreamGoal, verdict(got.ratio >= jetStreamGoal))
 	return r.publish(w, *results)
 }
 

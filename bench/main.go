@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -50,11 +51,12 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 			}
 		}
 	}
-	usage := "usage: go run ./bench NAME [flags]; -h shows a benchmark's flags\n"
+	var usage strings.Builder
+	usage.WriteString("usage: go run ./bench NAME [flags]; -h shows a benchmark's flags")
 	for _, b := range benchmarks() {
 		if !b.hidden {
-			usage += fmt.Sprintf("  %-10s %s\n", b.name, b.about)
+			fmt.Fprintf(&usage, "\n  %-10s %s", b.name, b.about)
 		}
 	}
-	return errors.New(usage)
+	return errors.New(usage.String())
 }

@@ -95,10 +95,10 @@ func newCrowd(ctx context.Context, n int, work time.Duration) (*crowd, error) {
 // latencies of pausing each consumer in turn while the others run.
 type latencies struct{ lastStart, accepted, paused []float64 }
 
-// pauseEach pauses and resumes one consumer after another.
-func (c *crowd) pauseEach(ctx context.Context) (latencies, error) {
+// pauseEach pauses and resumes n consumers, one after another.
+func (c *crowd) pauseEach(ctx context.Context, n int) (latencies, error) {
 	var out latencies
-	for i, b := range c.busy {
+	for i, b := range c.busy[:n] {
 		name := crowdName(i)
 		began := b.clock()
 		if _, err := c.verb(ctx, pb.Verb_VERB_PAUSE, name); err != nil {
@@ -181,6 +181,7 @@ func (c *crowd) callsOver(ctx context.Context, window time.Duration, f func() er
 func runPause(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) error {
 	n := fs.Int("n", 1000, "busy consumers")
 	work := fs.Duration("work", 10*time.Millisecond, "how long a handler waits, as for a reply; 0 keeps all CPUs busy")
+	pauses := fs.Int("pauses", 300, "how many of them are paused and resumed, one after another")
 	window := fs.Duration("window", 5*time.Second, "over which neighbours' rates are taken")
 	results := fs.String("results", "", "also put the table into this file (bench/RESULTS.md)")
 	if err := fs.Parse(args); err != nil {
@@ -195,19 +196,19 @@ func runPause(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer)
 	if err != nil {
 		return err
 	}
-	err = c.report(ctx, r, *window)
+	err = c.report(ctx, r, min(*pauses, *n), *window)
 	if err := errors.Join(err, c.close(ctx)); err != nil {
 		return err
 	}
 	return r.publish(w, *results)
 }
 
-func (c *crowd) report(ctx context.Context, r *report, window time.Duration) error {
+func (c *crowd) report(ctx context.Context, r *report, pauses int, window time.Duration) error {
 	rates, err := c.callsOver(ctx, window, func() error { return nil })
 	if err != nil {
 		return err
 	}
-	l, err := c.pauseEach(ctx)
+	l, err := c.pauseEach(ctx, pauses)
 	if err != nil {
 		return err
 	}
@@ -229,13 +230,13 @@ func (c *crowd) report(ctx context.Context, r *report, window time.Duration) err
 	for _, v := range rates {
 		total += v
 	}
-	r.note("%s handler calls/s in all, %.1f for a consumer in the middle. State on disk, each verb one durable write.",
+	r.notef("%s handler calls/s in all, %.1f for a consumer in the middle. State on disk, each verb one durable write.",
 		count(total), median(rates))
-	r.note("Kill with a stuck handler: %s to STOPPED (goal %s: %s). Neighbours' rates while it is killed, relative to before: worst %.2f, p1 %.2f, middle %.2f (goal %.1f: %s).",
+	r.notef("Kill with a stuck handler: %s to STOPPED (goal %s: %s). Neighbours' rates while it is killed, relative to before: worst %.2f, p1 %.2f, middle %.2f (goal %.1f: %s).",
 		took.Round(time.Millisecond), killGoal, verdict(took <= killGoal), percentile(relative, 0), percentile(relative, 1),
 		median(relative), neighbourGoal, verdict(percentile(relative, 0) >= neighbourGoal))
 	ok := percentile(l.lastStart, 50) <= float64(pauseMedianGoal) && percentile(l.lastStart, 99) <= float64(pauseTailGoal)
-	r.note("Goal: last handler start within p50 %s, p99 %s: %s.", pauseMedianGoal, pauseTailGoal, verdict(ok))
+	r.notef("Goal: last handler start within p50 %s, p99 %s: %s.", pauseMedianGoal, pauseTailGoal, verdict(ok))
 	return nil
 }
 

@@ -22,7 +22,7 @@ type report struct {
 
 func (r *report) row(cells ...string) { r.rows = append(r.rows, cells) }
 
-func (r *report) note(format string, args ...any) {
+func (r *report) notef(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
