@@ -87,16 +87,11 @@ func TestSIGTERMWithAHungHandler(t *testing.T) {
 	if !strings.Contains(out, "abandoned_message=E2E:") || !strings.Contains(out, "hard_limit_fired") {
 		t.Errorf("the log does not name what was abandoned:\n%s", out)
 	}
-	before := w.ledger.count(hung) // the daemon is gone: nobody hears of this call's end
-	release()
-	w.eventually("the hung call ended", 10*time.Second, func() bool { return w.ledger.count(hung) == before+1 })
+	release() // its caller is gone: the call ends without an effect
 	w.daemon.start()
-	w.eventually("redelivered once", 30*time.Second, func() bool { return w.ledger.count(hung) == before+2 })
-	if n := w.account(p.stop(), time.Minute); n != 1 {
-		t.Errorf("%d messages were handled twice, want the hung one alone", n)
-	}
-	if n := w.ledger.count(hung); n != before+2 {
-		t.Errorf("the hung message was handled %d times", n-before)
+	w.eventually("the abandoned message comes again", 30*time.Second, func() bool { return w.ledger.count(hung) > 0 })
+	if n := w.account(p.stop(), time.Minute); n != 0 {
+		t.Errorf("%d messages were handled twice", n)
 	}
 }
 
