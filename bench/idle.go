@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,6 +73,20 @@ type idleSetup struct {
 	driver brokers.Driver
 	conn   *pb.Connection
 	specs  []*pb.ConsumerSpec
+	// heap, if not empty, is where to write a profile of the hosted consumers.
+	heap string
+}
+
+// profile writes what is live now.
+func (s idleSetup) profile() error {
+	if s.heap == "" {
+		return nil
+	}
+	f, err := os.Create(s.heap)
+	if err != nil {
+		return fmt.Errorf("write the profile: %w", err)
+	}
+	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
 }
 
 func memoryIdle(n int) idleSetup {
@@ -90,9 +105,16 @@ func natsIdle(n int, url string) idleSetup {
 	for i := range n {
 		name := "idle-" + strconv.Itoa(i)
 		stream := idleStream(i / idlePerStream)
-		s.specs = append(s.specs, newSpec(name, natsSource(stream, name, stream+"."+name), inFlight(natsInFlight)))
+		s.specs = append(s.specs, newSpec(name, idleNATSSource(stream, name)))
 	}
 	return s
+}
+
+// idleNATSSource leaves all but names to the defaults.
+func idleNATSSource(stream, name string) *pb.Source {
+	return &pb.Source{Broker: &pb.Source_Nats{Nats: &pb.NatsSource{
+		Stream: stream, Durable: name, FilterSubjects: []string{stream + "." + name},
+	}}}
 }
 
 func idleStream(i int) string { return "IDLE" + strconv.Itoa(i) }
@@ -115,8 +137,9 @@ func (s idleSetup) hosted(ctx context.Context) (footprint, error) {
 	start := time.Since(began)
 	out := rest().minus(before)
 	out.Start = start
+	profiled := s.profile()
 	began = time.Now()
-	err = h.close(ctx)
+	err = errors.Join(h.close(ctx), profiled)
 	out.Stop = time.Since(began)
 	return out, err
 }
@@ -164,13 +187,18 @@ func runIdlePart(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writ
 	n := fs.Int("n", 0, "consumers")
 	url := fs.String("url", "", "of a NATS server; without one the memory driver")
 	bare := fs.Bool("bare", false, "the driver alone")
+	profile := fs.String("heap", "", "write what is live at rest into this file")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *profile != "" {
+		runtime.MemProfileRate = 512
 	}
 	setup := memoryIdle(*n)
 	if *url != "" {
 		setup = natsIdle(*n, *url)
 	}
+	setup.heap = *profile
 	measure := setup.hosted
 	if *bare {
 		measure = setup.bare
@@ -183,12 +211,12 @@ func runIdlePart(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writ
 }
 
 // idlePart runs one measurement in a process of its own.
-func idlePart(ctx context.Context, n int, url string, bare bool) (footprint, error) {
+func idlePart(ctx context.Context, n int, url string, bare bool, heap string) (footprint, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return footprint{}, fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, "idle-part", "-n", strconv.Itoa(n), "-url", url, "-bare="+strconv.FormatBool(bare))
+	cmd := exec.CommandContext(ctx, self, "idle-part", "-n", strconv.Itoa(n), "-url", url, "-bare="+strconv.FormatBool(bare), "-heap", heap)
 	cmd.Stderr = os.Stderr
 	b, err := cmd.Output()
 	if err != nil {
@@ -202,6 +230,7 @@ func idlePart(ctx context.Context, n int, url string, bare bool) (footprint, err
 func runIdle(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) error {
 	n := fs.Int("n", 10_000, "consumers in one process")
 	driver := fs.String("driver", "memory", "memory or nats")
+	heap := fs.String("heap", "", "write a pprof profile of what the consumers hold into this file")
 	results := fs.String("results", "", "also put the table into this file (bench/RESULTS.md)")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -210,11 +239,11 @@ func runIdle(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) 
 	var err error
 	switch *driver {
 	case "memory":
-		hosted, bare, err = bothParts(ctx, *n, func(context.Context) (string, func() error, error) {
+		hosted, bare, err = bothParts(ctx, *n, *heap, func(context.Context) (string, func() error, error) {
 			return "", func() error { return nil }, nil
 		})
 	case "nats":
-		hosted, bare, err = bothParts(ctx, *n, func(ctx context.Context) (string, func() error, error) {
+		hosted, bare, err = bothParts(ctx, *n, *heap, func(ctx context.Context) (string, func() error, error) {
 			return idleServer(ctx, *n)
 		})
 	default:
@@ -227,16 +256,17 @@ func runIdle(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) 
 }
 
 // bothParts measures with and without a supervisor, each on a fresh server.
-func bothParts(ctx context.Context, n int, serve func(context.Context) (string, func() error, error)) (hosted, bare footprint, err error) {
+func bothParts(ctx context.Context, n int, heap string, serve func(context.Context) (string, func() error, error)) (hosted, bare footprint, err error) {
 	for _, part := range []struct {
 		bare bool
+		heap string
 		into *footprint
-	}{{false, &hosted}, {true, &bare}} {
+	}{{false, heap, &hosted}, {true, "", &bare}} {
 		url, end, err := serve(ctx)
 		if err != nil {
 			return hosted, bare, err
 		}
-		*part.into, err = idlePart(ctx, n, url, part.bare)
+		*part.into, err = idlePart(ctx, n, url, part.bare, part.heap)
 		if err = errors.Join(err, end()); err != nil {
 			return hosted, bare, err
 		}

@@ -269,9 +269,9 @@ func (b *jetStreamBench) supervised(ctx context.Context) (side, error) {
 	return f.filled(h.side(name), name), h.pause(ctx, name)
 }
 
-func natsSource(stream, durable string, filters ...string) *pb.Source {
+func natsSource(stream, durable string) *pb.Source {
 	return &pb.Source{Broker: &pb.Source_Nats{Nats: &pb.NatsSource{
-		Stream: stream, Durable: durable, FilterSubjects: filters, PullMaxMessages: new(int32(natsPull)),
+		Stream: stream, Durable: durable, PullMaxMessages: new(int32(natsPull)),
 	}}}
 }
 
