@@ -332,6 +332,13 @@ func lostConnection(r *run) {
 	if r.conn.Err() == nil {
 		r.Error("Err of a lost connection is nil")
 	}
+	p := r.plan(s)
+	ctx, cancel := r.within(r.features.Patience)
+	defer cancel()
+	_, err := r.conn.Subscribe(ctx, p.Source, &observer{})
+	r.class("subscribe on a lost connection", err, append(gone(), brokers.Fenced)...)
+	err = r.conn.Publish(ctx, []brokers.Publication{{Target: p.DeadLetter, Body: []byte("x")}})
+	r.class("publish on a lost connection", err, append(gone(), brokers.Fenced)...)
 	i.fails(gone()...)
 	i.abandon(ds...)
 	r.connected()

@@ -92,6 +92,7 @@ func (b *Broker) create(name string, o QueueOptions) *queue {
 	q := &queue{b: b, name: name, o: o}
 	switch {
 	case len(o.Endless) > 0:
+		q.o.Prefetch = 0
 		q.store = newEndless(q)
 	case o.Partitions > 0:
 		q.store = newPositions(q)

@@ -164,11 +164,12 @@ func kinds() map[string]func() *harness {
 		return func() *harness { return newHarness(o, change) }
 	}
 	return map[string]func() *harness{
-		"acks":          kind(memory.QueueOptions{}, acks),
-		"prefetch":      kind(memory.QueueOptions{Prefetch: 16}, acks),
-		"quorum":        kind(memory.QueueOptions{Prefetch: 4, GiveBackCounts: true}, acks),
-		"single active": kind(memory.QueueOptions{SingleActive: true, LeaveOnHold: true}, acks),
-		"positions":     kind(memory.QueueOptions{Partitions: 1}, func(f *brokertest.Features) { f.Partitions = true }),
+		"acks":                 kind(memory.QueueOptions{}, acks),
+		"prefetch":             kind(memory.QueueOptions{Prefetch: 16}, acks),
+		"quorum":               kind(memory.QueueOptions{Prefetch: 4, GiveBackCounts: true}, acks),
+		"single active":        kind(memory.QueueOptions{SingleActive: true, LeaveOnHold: true}, acks),
+		"positions":            kind(memory.QueueOptions{Partitions: 1}, func(f *brokertest.Features) { f.Partitions = true }),
+		"prefetched positions": kind(memory.QueueOptions{Partitions: 1, Prefetch: 16}, func(f *brokertest.Features) { f.Partitions = true }),
 	}
 }
 

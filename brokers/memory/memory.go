@@ -39,7 +39,7 @@ type Options struct {
 // QueueOptions say how a queue behaves.
 type QueueOptions struct {
 	// Partitions above 0 keep one position per partition instead of single acks,
-	// and share the partitions among the subscriptions.
+	// and share the partitions among the subscriptions. Their logs are kept whole.
 	Partitions int
 	// RevokeTimeout is how long Observer.Revoke may take; default 5 s.
 	RevokeTimeout time.Duration
@@ -49,10 +49,12 @@ type QueueOptions struct {
 	// used again: its Origin, body, headers and size stay, its Position does not.
 	Endless []Message
 
+	// Prefetch above 0 lets the driver hold so many messages for later Receives;
+	// not with Endless.
+	Prefetch int
+
 	// The rest is for queues with single acks.
 
-	// Prefetch above 0 lets the driver hold so many messages for later Receives.
-	Prefetch int
 	// SingleActive delivers to the oldest subscription only.
 	SingleActive bool
 	// LeaveOnHold ends the membership of a held subscription: with SingleActive

@@ -59,7 +59,7 @@ func (p *positions) capabilities() brokers.Capabilities {
 	return brokers.Capabilities{
 		Pause:      "stops taking and keeps its partitions: what waits there waits until resume",
 		Membership: true, Positions: true, Partitions: len(p.parts) > 1,
-		MessagesHard: true, BytesHard: true, Lag: true,
+		MessagesHard: p.q.o.Prefetch == 0, BytesHard: p.q.o.Prefetch == 0, Lag: true,
 	}
 }
 

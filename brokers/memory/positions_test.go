@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -230,6 +231,37 @@ func TestCloseDuringRevoke(t *testing.T) {
 		}
 		if d := b.Depth("q"); d.Waiting != 1 || d.Unacked != 0 || d.Members != 0 {
 			t.Errorf("depth %+v", d)
+		}
+	})
+}
+
+// Close ends a Revoke at once, even when the broker does not answer.
+func TestCloseDuringRevokeOfAFrozenLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBroker(memory.Options{})
+		fill(t, b, memory.QueueOptions{Partitions: 1, RevokeTimeout: time.Hour}, 1)
+		began, took := time.Now(), time.Hour
+		s := join(t, b, &member{revoke: func(ctx context.Context, _ []*brokers.Origin) {
+			<-ctx.Done()
+			took = time.Since(began)
+		}})
+		if err := b.Rebalance("q"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		b.Freeze()
+		ctx, cancel := within(time.Second)
+		defer cancel()
+		if rep, err := s.Close(ctx, nil); !errors.Is(err, context.DeadlineExceeded) || rep.Released {
+			t.Errorf("close reports %+v, %v", rep, err)
+		}
+		synctest.Wait()
+		if took != 0 {
+			t.Errorf("Revoke ended %v after Close began", took)
+		}
+		b.Thaw()
+		if d := b.Depth("q"); d.Waiting != 1 || d.Members != 0 {
+			t.Errorf("after the thaw the depth is %+v", d)
 		}
 	})
 }

@@ -62,6 +62,7 @@ func TestRandomCalls(t *testing.T) {
 		"prefetch":  {Prefetch: 7},
 		"single":    {SingleActive: true, LeaveOnHold: true, Prefetch: 3},
 		"limit":     {DeliveryLimit: 4, GiveBackCounts: true, DeadLetter: "dead"},
+		"buffered":  {Partitions: 2, Prefetch: 5, RevokeTimeout: 50 * time.Millisecond},
 		"positions": {Partitions: 3, RevokeTimeout: 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
