@@ -11,7 +11,7 @@ import (
 )
 
 // at is a time relative to noon.
-func at(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(d)) }
+func at(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon().Add(d)) }
 
 func sample(name string, state pb.State, change func(*pb.Consumer)) *pb.Consumer {
 	c := &pb.Consumer{
@@ -78,7 +78,7 @@ func samples() []*pb.Consumer {
 func TestConsumerTable(t *testing.T) {
 	for name, cols := range map[string]consumerColumns{"list": {}, "list-wide": {namespace: true, wide: true}} {
 		var b bytes.Buffer
-		table := consumerTable(samples(), cols, noon)
+		table := consumerTable(samples(), cols, noon())
 		table.write(&b, false)
 		golden(t, name, b.String())
 	}
@@ -86,7 +86,7 @@ func TestConsumerTable(t *testing.T) {
 
 func TestConsumerTableInColour(t *testing.T) {
 	var b bytes.Buffer
-	table := consumerTable(samples(), consumerColumns{}, noon)
+	table := consumerTable(samples(), consumerColumns{}, noon())
 	table.write(&b, true)
 	golden(t, "list-colour", b.String())
 }
@@ -96,7 +96,7 @@ func TestDescribe(t *testing.T) {
 	c.Desired.Holds = []*pb.Hold{hold("operator", "alice", "ERP down", at(42*time.Minute)), hold("quota", "daemon", "", nil)}
 	c.Desired.Operation = &pb.Operation{Id: "op-1", Verb: pb.Verb_VERB_PAUSE, Actor: "alice", Reason: "ERP down", Started: at(-time.Second), Soft: durationpb.New(15 * time.Second), Hard: durationpb.New(25 * time.Second)}
 	c.Desired.Scale = &pb.ScaleOverride{Concurrency: 4, Actor: "bob", Reason: "night"}
-	c.Status.Conditions = samples()[7].Status.Conditions
+	c.Status.Conditions = samples()[7].GetStatus().GetConditions()
 	c.Status.LeakedHandlers, c.Status.InFlightBytes = 1, 1536
 	c.Status.Counters = &pb.Counters{Received: 100, Acked: 90, Retried: 3, DeadLettered: 1, Returned: 5, Abandoned: 1}
 	c.Status.Capabilities = &pb.Capabilities{Pause: "The pull ends; other members go on.", KeepsMembership: true, GiveBackCounts: true, MessagesBoundHard: true, Lag: true}

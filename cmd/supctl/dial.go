@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"os"
 	"sync/atomic"
@@ -35,6 +36,8 @@ type client struct {
 	address   endpoint.Endpoint
 	// dialErr is why the last attempt to connect failed; nil after a success.
 	dialErr atomic.Pointer[error]
+	// denied is why the daemon would refuse the client certificate; nil else.
+	denied atomic.Pointer[error]
 }
 
 // connect makes the client; the connection itself is made by the first call.
@@ -47,7 +50,7 @@ func (a *app) connect() (*client, error) {
 	if c.address, err = endpoint.Parse(s.Addr); err != nil {
 		return nil, failf(exitUsage, "%w", err)
 	}
-	creds, err := transport(c.address, s.TLS)
+	creds, err := c.credentials(s.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -95,15 +98,15 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *g
 	return c.explain(call, method, invoke(call, method, req, reply, cc, opts...))
 }
 
-// transport gives the credentials for an address: none on a socket, where the
-// kernel vouches for both sides, and TLS on TCP, always.
-func transport(e endpoint.Endpoint, files tlsFiles) (credentials.TransportCredentials, error) {
-	if e.Network == "unix" {
+// credentials are none on a socket, where the kernel vouches for both sides, and
+// TLS on TCP, always.
+func (c *client) credentials(files tlsFiles) (credentials.TransportCredentials, error) {
+	if c.address.Network == "unix" {
 		return insecure.NewCredentials(), nil
 	}
-	host, _, err := net.SplitHostPort(e.Address)
+	host, _, err := net.SplitHostPort(c.address.Address)
 	if err != nil {
-		return nil, failf(exitUsage, "address %s: %w", e, err)
+		return nil, failf(exitUsage, "address %s: %w", c.address, err)
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
 	if files.ServerName != "" {
@@ -117,14 +120,34 @@ func transport(e endpoint.Endpoint, files tlsFiles) (credentials.TransportCreden
 	if (files.Cert == "") != (files.Key == "") {
 		return nil, failf(exitUsage, "--tls-cert and --tls-key go together: give both or none")
 	}
+	var own *tls.Certificate
 	if files.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		if err != nil {
 			return nil, failf(exitUsage, "client certificate %s with key %s: %w", files.Cert, files.Key, err)
 		}
-		conf.Certificates = []tls.Certificate{pair}
+		own = &pair
+	}
+	conf.GetClientCertificate = func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return c.present(own, asked)
 	}
 	return credentials.NewTLS(conf), nil
+}
+
+// present answers a daemon that asks for a certificate. One that it would
+// refuse is not sent: of a refusal, which comes after the handshake, sometimes
+// only a broken connection is left.
+func (c *client) present(own *tls.Certificate, asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	err := errors.New("it asks for a client certificate and none was given")
+	if own != nil {
+		err = asked.SupportsCertificate(own)
+	}
+	if err != nil {
+		c.denied.Store(&err)
+		return nil, err
+	}
+	c.denied.Store(nil)
+	return own, nil
 }
 
 func readPool(file string) (*x509.CertPool, error) {

@@ -78,7 +78,7 @@ func (e *apiError) exit() exit {
 	if e.override != 0 {
 		return e.override
 	}
-	for _, r := range exitRules {
+	for _, r := range exitRules() {
 		if r.code == e.code && (r.reason == 0 || r.reason == e.reason) {
 			return r.exit
 		}
@@ -103,6 +103,9 @@ func asItem(err error) *pb.ItemError {
 	return &pb.ItemError{Code: int32(e.code), Reason: e.reason, Message: e.Error(), Metadata: e.metadata}
 }
 
+// errorDomain is that of the API's own errors.
+const errorDomain = "supervisord"
+
 // explain makes an *apiError of a call's error: what the daemon said, or why
 // it could not be asked.
 func (c *client) explain(ctx context.Context, method string, err error) error {
@@ -115,7 +118,7 @@ func (c *client) explain(ctx context.Context, method string, err error) error {
 	for _, d := range st.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			answered = true
+			answered = d.GetDomain() == errorDomain
 			e.reason = pb.ErrorReason(pb.ErrorReason_value["ERROR_REASON_"+d.GetReason()])
 			e.metadata = d.GetMetadata()
 		case *errdetails.BadRequest:
@@ -175,10 +178,14 @@ func (c *client) unreachable(message, fate string) error {
 	case dial != nil:
 		e.message = at + reasonOf(dial)
 		e.hint = "is it running? start it with 'supervisord serve' or name another address with --addr"
+	case c.denied.Load() != nil:
+		e.override = exitDenied
+		e.message = at + (*c.denied.Load()).Error()
+		e.hint = "give one that its authority has signed with --tls-cert and --tls-key"
 	case strings.Contains(message, "remote error: tls:"):
 		e.override = exitDenied
 		e.message = at + "it refused the client certificate: " + message
-		e.hint = "give one that its authority has signed with --tls-cert and --tls-key"
+		e.hint = "give a valid one that its authority has signed with --tls-cert and --tls-key"
 	case strings.Contains(message, "authentication handshake failed"):
 		e.message = at + message
 		e.hint = "check --tls-ca and --tls-server-name, and that the daemon serves TLS there"

@@ -48,20 +48,22 @@ type exitRule struct {
 }
 
 // exitRules is read from the top; the first that fits decides.
-var exitRules = []exitRule{
-	{codes.Unavailable, pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE, exitGeneral},
-	{codes.Unavailable, pb.ErrorReason_ERROR_REASON_BROKER_UNAVAILABLE, exitGeneral},
-	{codes.Unavailable, 0, exitUnreachable},
-	{codes.InvalidArgument, 0, exitUsage},
-	{codes.NotFound, 0, exitNotFound},
-	{codes.Unauthenticated, 0, exitDenied},
-	{codes.PermissionDenied, 0, exitDenied},
-	{codes.FailedPrecondition, 0, exitConflict},
-	{codes.Aborted, 0, exitConflict},
-	{codes.AlreadyExists, 0, exitConflict},
-	{codes.OutOfRange, 0, exitConflict},
-	{codes.DeadlineExceeded, 0, exitTimeout},
-	{codes.Canceled, 0, exitInterrupted},
+func exitRules() []exitRule {
+	return []exitRule{
+		{codes.Unavailable, pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE, exitGeneral},
+		{codes.Unavailable, pb.ErrorReason_ERROR_REASON_BROKER_UNAVAILABLE, exitGeneral},
+		{codes.Unavailable, 0, exitUnreachable},
+		{codes.InvalidArgument, 0, exitUsage},
+		{codes.NotFound, 0, exitNotFound},
+		{codes.Unauthenticated, 0, exitDenied},
+		{codes.PermissionDenied, 0, exitDenied},
+		{codes.FailedPrecondition, 0, exitConflict},
+		{codes.Aborted, 0, exitConflict},
+		{codes.AlreadyExists, 0, exitConflict},
+		{codes.OutOfRange, 0, exitConflict},
+		{codes.DeadlineExceeded, 0, exitTimeout},
+		{codes.Canceled, 0, exitInterrupted},
+	}
 }
 
 // failure is an error of supctl's own with its exit status. Without an err the

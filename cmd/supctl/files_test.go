@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -118,7 +119,7 @@ func TestFaultsOfTheDaemonComeBackToTheirLines(t *testing.T) {
 func TestLargeAppliesAreCut(t *testing.T) {
 	var items []*pb.ApplyItem
 	for i := range 3000 {
-		items = append(items, &pb.ApplyItem{Spec: &pb.ConsumerSpec{Name: fmt.Sprint(i), Labels: map[string]string{"pad": strings.Repeat("x", 500)}}})
+		items = append(items, &pb.ApplyItem{Spec: &pb.ConsumerSpec{Name: strconv.Itoa(i), Labels: map[string]string{"pad": strings.Repeat("x", 500)}}})
 	}
 	items = append(items, &pb.ApplyItem{Spec: &pb.ConsumerSpec{Name: "huge", Labels: map[string]string{"pad": strings.Repeat("x", 2*applyBytes)}}})
 	total := 0

@@ -20,8 +20,8 @@ const (
 // update is what a follower hears: an event, or a word about the stream.
 type update struct {
 	event *pb.WatchResponse
-	// lost: the connection was lost and is tried again.
-	lost error
+	// lost is why the connection was lost; it is tried again.
+	lost string
 	// resynced: the revision to resume from is gone or not to be trusted; a
 	// snapshot and SYNCED follow.
 	resynced bool
@@ -88,7 +88,7 @@ func (f *follower) next(req *pb.WatchRequest, err error) (update, error) {
 	if f.relist {
 		req.SinceRevision = 0
 	}
-	return update{lost: err, resynced: f.relist}, nil
+	return update{lost: err.Error(), resynced: f.relist}, nil
 }
 
 // stream runs one connection's watch and notes in req where to resume. It
@@ -153,7 +153,7 @@ func (f *follower) each(ctx context.Context, tick time.Duration, call func(*upda
 	defer func() {
 		cancel(errors.New("no longer followed"))
 		if running {
-			_ = <-ended
+			<-ended //nolint:errcheck // The caller has its own reason to end.
 		}
 	}()
 	var ticks <-chan time.Time

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,10 +10,8 @@ import (
 	"time"
 )
 
-var updateGolden = flag.Bool("update", false, "write the golden files anew")
-
 // noon is when the tests of this package take place.
-var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.FixedZone("CET", 3600))
+func noon() time.Time { return time.Date(2026, 12, 1, 12, 0, 0, 0, time.FixedZone("CET", 3600)) }
 
 // console is an environment whose output a test reads.
 type console struct {
@@ -28,7 +25,7 @@ func newConsole(t *testing.T, env map[string]string) *console {
 	c.environment = &environment{
 		stdin: strings.NewReader(""), stdout: &c.out, stderr: &c.err,
 		getenv:    func(k string) string { return env[k] },
-		now:       func() time.Time { return noon },
+		now:       noon,
 		size:      func() (int, int) { return 60, 24 },
 		configDir: t.TempDir(),
 	}
@@ -42,11 +39,12 @@ func (c *console) supctl(args ...string) exit {
 	return report(c.environment, run(context.Background(), args, c.environment))
 }
 
-// golden compares with a file in testdata/golden.
+// golden compares with a file in testdata/golden, or writes it when
+// $UPDATE_GOLDEN is set.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".txt")
-	if *updateGolden {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}

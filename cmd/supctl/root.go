@@ -22,7 +22,7 @@ type app struct {
 // yet but for a failure without an error; see report.
 func run(ctx context.Context, args []string, env *environment) error {
 	a := &app{env: env}
-	root := a.root()
+	root := a.root() //nolint:contextcheck // Commands take the context that cobra hands them when they run.
 	root.SetArgs(args)
 	root.SetIn(env.stdin)
 	root.SetOut(env.stdout)

@@ -16,22 +16,30 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"supctl": main})
 }
 
-// TestScripts runs supctl as users do, against a daemon process with an
-// embedded JetStream. See words for what scripts can say beyond testscript's
-// own commands.
-func TestScripts(t *testing.T) {
-	daemon := filepath.Join(t.TempDir(), "supervisord")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", daemon, "github.com/seed-111f5b8e/supervisord/cmd/supervisord")
+// TestWithADaemon runs supctl as users do, against daemon processes with a
+// JetStream inside. See words for what scripts can say beyond testscript's own
+// commands.
+func TestWithADaemon(t *testing.T) {
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin+"/",
+		"github.com/seed-111f5b8e/supervisord/cmd/supervisord", "github.com/seed-111f5b8e/supervisord/cmd/supctl/testdata/hung")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the daemon: %v\n%s", err, out)
+		t.Fatalf("build the daemons: %v\n%s", err, out)
 	}
+	t.Run("scripts", func(t *testing.T) { runScripts(t, bin) })
+	t.Run("confirmation", func(t *testing.T) { testConfirmation(t, bin) })
+}
+
+func runScripts(t *testing.T, bin string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(e *testscript.Env) error {
-			w, err := newWorld(e, daemon)
+			w, err := newWorld(e.WorkDir, bin, e.Vars)
 			if err != nil {
 				return err
 			}
+			e.Vars = w.env
 			e.Values[worldKey{}] = w
 			e.Defer(w.close)
 			return nil
@@ -52,7 +60,7 @@ func words() map[string]word {
 				ts.Fatalf("supctl %s: exit status %d, want %s", strings.Join(args[1:], " "), code, args[0])
 			}
 		},
-		// daemon start|stop|kill
+		// daemon start|stop|kill, and other kinds of daemons: see world.start.
 		"daemon": do(func(w *world, args []string) error { return w.daemon(args[0]) }),
 		// publish SUBJECT N: N messages, confirmed.
 		"publish": do(func(w *world, args []string) error { return w.publish(args[0], args[1]) }),

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,125 +130,126 @@ func (c *condition) hopeless(x *pb.Consumer) bool {
 
 // waited is one consumer that is waited for.
 type waited struct {
+	// first is how it was when the wait began.
 	first, now *pb.Consumer
-	done       bool
+}
+
+// stateWaiter waits until consumers meet a condition.
+type stateWaiter struct {
+	client   *client
+	cond     *condition
+	progress *progress
+	// open are those that do not meet it yet.
+	open map[key]*waited
+	// met are the others, as they were then.
+	met map[key]*pb.Consumer
 }
 
 func (a *app) waitFor(ctx context.Context, c *client, cond *condition, list []*pb.Consumer) error {
-	items := map[key]*waited{}
-	req := watchOf(list, keyOf)
+	w := &stateWaiter{client: c, cond: cond, progress: a.progress(), open: map[key]*waited{}, met: map[key]*pb.Consumer{}}
 	for _, x := range list {
-		items[keyOf(x)] = &waited{first: x, now: x}
+		w.open[keyOf(x)] = &waited{first: x, now: x}
 	}
-	for _, w := range items {
-		if err := cond.judge(w); err != nil {
+	req := watchOf(list, keyOf)
+	if err := w.run(ctx, req); err != nil {
+		return w.explain(err)
+	}
+	for i, x := range list {
+		list[i] = w.met[keyOf(x)]
+	}
+	return a.print(a.consumersView(list, req.GetNamespace() == everywhere))
+}
+
+func (w *stateWaiter) run(ctx context.Context, req *pb.WatchRequest) error {
+	for _, x := range w.left() {
+		if err := w.judge(w.open[x]); err != nil {
 			return err
 		}
 	}
-	if err := a.waitUnmet(ctx, c, cond, req, items); err != nil {
-		return waitEnded(err, cond, items)
-	}
-	return a.print(a.consumersView(latest(list, items), req.GetNamespace() == everywhere))
-}
-
-// waitUnmet follows the consumers until each is as asked.
-func (a *app) waitUnmet(ctx context.Context, c *client, cond *condition, req *pb.WatchRequest, items map[key]*waited) error {
-	if len(unmet(items)) == 0 {
+	if len(w.open) == 0 {
 		return nil
 	}
 	tick := time.Duration(0)
-	if cond.figures() {
+	if w.cond.figures() {
 		tick = pollEvery
 	}
-	p := a.progress()
-	f := follower{client: c, request: req, relist: true, known: true}
+	f := follower{client: w.client, request: req, relist: true, known: true}
 	return f.each(ctx, tick, func(u *update) (bool, error) {
-		if err := waitStep(ctx, c, cond, items, u, p); err != nil {
-			return false, err
-		}
-		return len(unmet(items)) == 0, nil
+		err := w.take(ctx, u)
+		return len(w.open) == 0, err
 	})
 }
 
-// judge notes whether w is done; the error is that it never will be.
-func (c *condition) judge(w *waited) error {
-	if caps := w.now.GetStatus().GetCapabilities(); c.lag && caps != nil && !caps.GetLag() {
-		return failf(exitConflict, "%s: %s does not tell its lag: wait for inflight=0 or drained", w.now.GetSpec().GetName(), brokerOf(w.now))
-	}
-	if w.done = c.met(w.now, w.first); !w.done && c.hopeless(w.now) {
-		return failf(exitState, "%s is FAILED, waited for %s: %s", w.now.GetSpec().GetName(), c.text, oneLine(w.now.GetStatus().GetReason()))
+// judge looks whether x is as asked now; the error is that it never will be.
+func (w *stateWaiter) judge(x *waited) error {
+	name, s := x.now.GetSpec().GetName(), x.now.GetStatus()
+	switch {
+	case w.cond.lag && s.GetCapabilities() != nil && !s.GetCapabilities().GetLag():
+		return failf(exitConflict, "%s: %s does not tell its lag: wait for inflight=0 or drained", name, brokerOf(x.now))
+	case w.cond.met(x.now, x.first):
+		delete(w.open, keyOf(x.now))
+		w.met[keyOf(x.now)] = x.now
+	case w.cond.hopeless(x.now):
+		return failf(exitState, "%s is FAILED, waited for %s: %s", name, w.cond.text, oneLine(s.GetReason()))
 	}
 	return nil
 }
 
-func waitStep(ctx context.Context, c *client, cond *condition, items map[key]*waited, u *update, p *progress) error {
+func (w *stateWaiter) take(ctx context.Context, u *update) error {
 	switch {
 	case u == nil:
-		return pollFigures(ctx, c, cond, items)
-	case u.lost != nil:
-		p.say(u.lost.Error() + "; trying again")
+		return w.poll(ctx)
+	case u.lost != "":
+		w.progress.say(u.lost + "; trying again")
+	case u.event.GetSynced() != nil:
+		return w.poll(ctx) // One that is not in the snapshot is gone.
 	case u.event.GetDeleted() != nil:
-		k := key{u.event.GetDeleted().GetNamespace(), u.event.GetDeleted().GetName()}
-		if w := items[k]; w != nil && !w.done {
-			return failf(exitNotFound, "%s was deleted meanwhile", k.name)
+		d := u.event.GetDeleted()
+		if w.open[key{d.GetNamespace(), d.GetName()}] != nil {
+			return failf(exitNotFound, "%s was deleted meanwhile", d.GetName())
 		}
 	case u.event.GetConsumer() != nil:
-		if w := items[keyOf(u.event.GetConsumer())]; w != nil && !w.done {
-			w.now = u.event.GetConsumer()
-			return cond.judge(w)
+		if x := w.open[keyOf(u.event.GetConsumer())]; x != nil {
+			x.now = u.event.GetConsumer()
+			return w.judge(x)
 		}
 	}
 	return nil
 }
 
-// pollFigures reads those anew that are not as asked yet.
-func pollFigures(ctx context.Context, c *client, cond *condition, items map[key]*waited) error {
-	for _, k := range unmet(items) {
-		x, err := c.get(ctx, k)
+// poll reads those anew that are not as asked yet.
+func (w *stateWaiter) poll(ctx context.Context) error {
+	for _, k := range w.left() {
+		c, err := w.client.get(ctx, k)
 		if exitOf(err) == exitUnreachable {
 			return nil // The watch tells, and tries again.
 		}
 		if err != nil {
 			return err
 		}
-		items[k].now = x
-		if err := cond.judge(items[k]); err != nil {
+		w.open[k].now = c
+		if err := w.judge(w.open[k]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func unmet(items map[key]*waited) []key {
-	var out []key
-	for k, w := range items {
-		if !w.done {
-			out = append(out, k)
-		}
-	}
-	slices.SortFunc(out, func(a, b key) int { return strings.Compare(a.String(), b.String()) })
-	return out
+// left lists what is open, in order.
+func (w *stateWaiter) left() []key {
+	return slices.SortedFunc(maps.Keys(w.open), func(a, b key) int { return strings.Compare(a.String(), b.String()) })
 }
 
-func latest(list []*pb.Consumer, items map[key]*waited) []*pb.Consumer {
-	out := make([]*pb.Consumer, len(list))
-	for i, x := range list {
-		out[i] = items[keyOf(x)].now
-	}
-	return out
-}
-
-// waitEnded says what was still missing when the wait ended early.
-func waitEnded(err error, cond *condition, items map[key]*waited) error {
-	var missing []string
-	for _, k := range unmet(items) {
-		missing = append(missing, fmt.Sprintf("%s is %s", k.name, textform.ShortEnum(items[k].now.GetStatus().GetState())))
-	}
+// explain says what was still missing when the wait ended early.
+func (w *stateWaiter) explain(err error) error {
+	missing := names(w.left(), func(k key) string {
+		return k.name + " is " + textform.ShortEnum(w.open[k].now.GetStatus().GetState())
+	})
 	switch {
 	case timedOut(err):
-		return failf(exitTimeout, "%w before %s was met: %s", err, cond.text, listed(missing))
+		return failf(exitTimeout, "%w before %s was met: %s", err, w.cond.text, listed(missing))
 	case errors.Is(err, context.Canceled):
-		return failf(exitInterrupted, "interrupted before %s was met: %s", cond.text, listed(missing))
+		return failf(exitInterrupted, "interrupted before %s was met: %s", w.cond.text, listed(missing))
 	}
 	return err
 }

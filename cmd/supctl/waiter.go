@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
@@ -15,32 +13,38 @@ type pending struct {
 	result *pb.VerbResult
 	// consumer is the newest that was seen; nil before the first.
 	consumer *pb.Consumer
-	since    time.Time
-	// ended: nothing is waited for any more; err says how it failed.
-	ended bool
-	err   error
+	// err says how it failed, once it has ended.
+	err error
 }
 
 // waiter waits until the operations of a verb have ended.
 type waiter struct {
-	client   *client
-	verb     pb.Verb
-	items    []*pending
+	client *client
+	verb   pb.Verb
+	items  []*pending
+	// open are those of the items that have not ended.
+	open     map[key]*pending
 	progress *progress
 	// look reads one consumer as it is now.
 	look func(context.Context, key) (*pb.Consumer, error)
 }
 
 // progressTick is how often figures are asked for and lines are drawn again.
-const progressTick = time.Second
+const progressTick = 250 * time.Millisecond
+
+// maxNames is how many consumers a watch names; the events of more are picked
+// out here, which is cheaper for both sides.
+const maxNames = 100
 
 // newWaiter takes the results that have something to wait for.
 func newWaiter(c *client, v pb.Verb, results []*pb.VerbResult, p *progress) *waiter {
-	w := &waiter{client: c, verb: v, progress: p, look: c.get}
+	w := &waiter{client: c, verb: v, progress: p, look: c.get, open: map[key]*pending{}}
 	for _, r := range results {
 		starts := v == pb.Verb_VERB_RESTART && r.GetEffect() == pb.Effect_EFFECT_ACTED
 		if r.GetError() == nil && r.GetReceipt() == nil && (r.GetOperation() != "" || starts) {
-			w.items = append(w.items, &pending{key: key{r.GetNamespace(), r.GetName()}, result: r, since: p.now()})
+			item := &pending{key: key{r.GetNamespace(), r.GetName()}, result: r}
+			w.items = append(w.items, item)
+			w.open[item.key] = item
 		}
 	}
 	return w
@@ -59,12 +63,13 @@ func (w *waiter) run(ctx context.Context) error {
 	defer w.progress.clear()
 	f := follower{client: w.client, request: w.request(), relist: true, known: true}
 	return f.each(ctx, tick, func(u *update) (bool, error) {
-		if err := w.take(ctx, u); err != nil {
-			return false, err
+		if u == nil {
+			w.figures(ctx)
+			w.progress.draw(w.left())
+			return false, nil
 		}
-		left := w.left()
-		w.progress.draw(left)
-		return len(left) == 0, nil
+		err := w.take(ctx, u)
+		return len(w.open) == 0, err
 	})
 }
 
@@ -74,8 +79,8 @@ func (w *waiter) request() *pb.WatchRequest {
 	return watchOf(w.items, func(p *pending) key { return p.key })
 }
 
-// watchOf watches consumers by name, or everything when they are of several
-// namespaces.
+// watchOf watches consumers by name, or, when they are many or of several
+// namespaces, everything there.
 func watchOf[T any](of []T, keyOf func(T) key) *pb.WatchRequest {
 	r := &pb.WatchRequest{Namespace: keyOf(of[0]).namespace}
 	for _, x := range of {
@@ -85,49 +90,47 @@ func watchOf[T any](of []T, keyOf func(T) key) *pb.WatchRequest {
 		}
 		r.Names = append(r.Names, k.name)
 	}
+	if len(of) > maxNames {
+		r.Names = nil
+	}
 	return r
 }
 
 func (w *waiter) left() []*pending {
 	var out []*pending
 	for _, p := range w.items {
-		if !p.ended {
+		if w.open[p.key] == p {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-func (w *waiter) find(k key) *pending {
-	i := slices.IndexFunc(w.items, func(p *pending) bool { return p.key == k && !p.ended })
-	if i < 0 {
-		return nil
-	}
-	return w.items[i]
+// end ends the wait for p.
+func (w *waiter) end(p *pending, err error) {
+	p.err = err
+	delete(w.open, p.key)
 }
 
 func (w *waiter) take(ctx context.Context, u *update) error {
-	if u == nil {
-		return w.figures(ctx)
-	}
 	switch e := u.event.GetEvent().(type) {
 	case *pb.WatchResponse_Consumer:
-		if p := w.find(keyOf(e.Consumer)); p != nil {
+		if p := w.open[keyOf(e.Consumer)]; p != nil {
 			w.see(p, e.Consumer)
 		}
 	case *pb.WatchResponse_Receipt:
-		if p := w.find(key{e.Receipt.GetNamespace(), e.Receipt.GetName()}); p != nil && e.Receipt.GetId() == p.result.GetOperation() {
+		if p := w.open[key{e.Receipt.GetNamespace(), e.Receipt.GetName()}]; p != nil && e.Receipt.GetId() == p.result.GetOperation() {
 			return w.receive(ctx, p, e.Receipt)
 		}
 	case *pb.WatchResponse_Deleted:
-		if p := w.find(key{e.Deleted.GetNamespace(), e.Deleted.GetName()}); p != nil {
+		if p := w.open[key{e.Deleted.GetNamespace(), e.Deleted.GetName()}]; p != nil {
 			w.gone(p)
 		}
 	case *pb.WatchResponse_Synced:
 		return w.receipts(ctx)
 	case nil:
-		if u.lost != nil {
-			w.progress.say(fmt.Sprintf("%s; trying again", u.lost))
+		if u.lost != "" {
+			w.progress.say(u.lost + "; trying again")
 		}
 	}
 	return nil
@@ -147,7 +150,7 @@ func (w *waiter) see(p *pending, c *pb.Consumer) {
 func (w *waiter) receive(ctx context.Context, p *pending, r *pb.Receipt) error {
 	p.result.Receipt = r
 	if w.verb != pb.Verb_VERB_RESTART || r.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN {
-		p.ended = true
+		w.end(p, nil)
 		return nil
 	}
 	p.consumer = nil
@@ -165,7 +168,7 @@ func (w *waiter) receive(ctx context.Context, p *pending, r *pb.Receipt) error {
 }
 
 func (w *waiter) gone(p *pending) {
-	p.ended, p.err = true, failf(exitConflict, "%s was deleted meanwhile", p.key.name)
+	w.end(p, failf(exitConflict, "%s was deleted meanwhile", p.key.name))
 }
 
 // settle ends the wait for a consumer that is to start again, once it has or
@@ -177,9 +180,9 @@ func (w *waiter) settle(p *pending) {
 	p.result.State = p.consumer.GetStatus().GetState()
 	switch p.result.GetState() {
 	case pb.State_STATE_RUNNING, pb.State_STATE_PAUSED:
-		p.ended = true
+		w.end(p, nil)
 	case pb.State_STATE_FAILED:
-		p.ended, p.err = true, failf(exitState, "%s did not start again, it is FAILED: %s", p.key.name, oneLine(p.consumer.GetStatus().GetReason()))
+		w.end(p, failf(exitState, "%s did not start again, it is FAILED: %s", p.key.name, oneLine(p.consumer.GetStatus().GetReason())))
 	}
 }
 
@@ -204,7 +207,7 @@ func (w *waiter) receipts(ctx context.Context) error {
 				return err
 			}
 		case err == nil || exitOf(err) == exitNotFound:
-			p.ended, p.err = true, failf(exitGeneral, "%s: no receipt is left of the %s: see 'supctl events %s'", p.key.name, verbWord(w.verb), p.key.name)
+			w.end(p, failf(exitGeneral, "%s: no receipt is left of the %s: see 'supctl events %s'", p.key.name, verbWord(w.verb), p.key.name))
 		default:
 			return err
 		}
@@ -212,18 +215,18 @@ func (w *waiter) receipts(ctx context.Context) error {
 	return nil
 }
 
-// figures reads anew what is shown as progress.
-func (w *waiter) figures(ctx context.Context) error {
+// figures reads anew what is shown as progress. It is a courtesy: the watch
+// tells what is wrong.
+func (w *waiter) figures(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, progressTick)
 	defer cancel()
 	for _, p := range w.progress.shown(w.left()) {
-		r, err := w.client.consumers.Get(ctx, &pb.GetRequest{Namespace: p.key.namespace, Name: p.key.name})
+		c, err := w.look(ctx, p.key)
 		if err != nil {
-			return nil // Progress is a courtesy; the stream tells what is wrong.
+			return
 		}
-		if c := r.GetConsumer(); p.consumer == nil || c.GetStatus().GetState() == p.consumer.GetStatus().GetState() {
+		if p.consumer == nil || c.GetStatus().GetState() == p.consumer.GetStatus().GetState() {
 			p.consumer = c
 		}
 	}
-	return nil
 }

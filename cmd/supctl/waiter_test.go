@@ -24,7 +24,7 @@ type script struct {
 
 func newScript(t *testing.T, v pb.Verb, live bool, results ...*pb.VerbResult) *script {
 	s := &script{t: t}
-	p := &progress{w: &s.stderr, live: live, now: func() time.Time { return noon }, size: func() (int, int) { return 40, 24 }}
+	p := &progress{w: &s.stderr, live: live, now: noon, size: func() (int, int) { return 40, 24 }}
 	s.w = newWaiter(nil, v, results, p)
 	s.w.look = func(context.Context, key) (*pb.Consumer, error) { return s.now, nil }
 	return s
@@ -168,7 +168,7 @@ func TestProgressInALogIsALinePerChange(t *testing.T) {
 
 func TestProgressOnATerminalIsDrawnAgain(t *testing.T) {
 	var results []*pb.VerbResult
-	for _, n := range strings.Split("abcdefghijklmnop", "") {
+	for n := range strings.SplitSeq("abcdefghijklmnop", "") {
 		results = append(results, acted(n, "op-"+n, 7))
 	}
 	s := newScript(t, pb.Verb_VERB_DRAIN, true, results...)

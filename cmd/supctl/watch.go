@@ -28,7 +28,7 @@ revision, which --since takes later to go on from there.`,
 			}
 			req.SinceRevision = since
 			f := follower{client: c, request: req}
-			w := &watchPrinter{app: a, keys: s.names, namespaces: req.GetNamespace() == everywhere}
+			w := &watchPrinter{app: a, namespaces: req.GetNamespace() == everywhere}
 			return a.watchEnded(f.each(ctx, 0, func(u *update) (bool, error) { return false, w.print(u) }))
 		}),
 		ValidArgsFunction: a.completeNames,
@@ -74,14 +74,13 @@ func (a *app) watchEnded(err error) error {
 // watchPrinter prints events, a line or a document each.
 type watchPrinter struct {
 	app        *app
-	keys       []string
 	namespaces bool
 	printed    int
 }
 
 func (w *watchPrinter) print(u *update) error {
 	switch {
-	case u.lost != nil:
+	case u.lost != "":
 		fmt.Fprintf(w.app.env.stderr, "%s; trying again\n", u.lost)
 		return nil
 	case u.resynced:

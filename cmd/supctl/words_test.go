@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func receipts() map[string]*pb.Receipt {
 	forced.SoftFired, forced.HardFired, forced.Release = true, true, pb.Release_RELEASE_PENDING
 	forced.Abandoned = []*pb.AbandonedMessage{{Id: "ORDERS:17", Age: durationpb.New(31 * time.Second)}, {Id: "x\x1b[2J", Age: durationpb.New(26 * time.Second)}}
 	killed := base(pb.Verb_VERB_KILL, pb.ReceiptOutcome_RECEIPT_OUTCOME_UNCLEAN, 500*time.Millisecond, pb.State_STATE_STOPPED)
-	killed.Abandoned = forced.Abandoned[:1]
+	killed.Abandoned = forced.GetAbandoned()[:1]
 	unproven := base(pb.Verb_VERB_PAUSE, pb.ReceiptOutcome_RECEIPT_OUTCOME_UNCLEAN, 80*time.Millisecond, pb.State_STATE_PAUSED)
 	unproven.Unconfirmed, unproven.OwnershipLost, unproven.WillRepeat, unproven.SoftFired = 4, 1, 2, true
 	return map[string]*pb.Receipt{
@@ -57,7 +58,7 @@ func TestReceipts(t *testing.T) {
 func TestAbandonedAreBounded(t *testing.T) {
 	r := receipts()["forced"]
 	for i := range 1000 {
-		r.Abandoned = append(r.Abandoned, &pb.AbandonedMessage{Id: fmt.Sprint(i)})
+		r.Abandoned = append(r.Abandoned, &pb.AbandonedMessage{Id: strconv.Itoa(i)})
 	}
 	var b bytes.Buffer
 	writeAbandoned(&b, r)

@@ -20,44 +20,46 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rogpeppe/go-internal/testscript"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
 // patience bounds what a script waits for; nothing takes as long.
 const patience = 30 * time.Second
 
-// world is what surrounds one script: a daemon with a folder and a broker of
-// its own, and the service that its http handlers call.
+// world is what surrounds one test: a daemon with a folder and a broker of its
+// own, and the service that its http handlers call.
 type world struct {
-	binary, dir, nats string
-	env               []string
-	gate              *gate
-	service           *httptest.Server
-	running           *exec.Cmd
-	log               lines
-	background        map[string]*job
+	bin, dir string
+	// nats and tcp are where the broker and, with certificates, the daemon listen.
+	nats, tcp  string
+	env        []string
+	gate       *gate
+	service    *httptest.Server
+	running    *exec.Cmd
+	log        lines
+	background map[string]*job
 }
 
-func newWorld(e *testscript.Env, binary string) (*world, error) {
-	port, err := freePort()
+// newWorld lives in dir; env is what else its processes see.
+func newWorld(dir, bin string, env []string) (*world, error) {
+	broker, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	w := &world{binary: binary, dir: e.WorkDir, nats: "127.0.0.1:" + port, gate: newGate(), background: map[string]*job{}}
+	tcp, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	w := &world{bin: bin, dir: dir, nats: broker, tcp: tcp, gate: newGate(), background: map[string]*job{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ok", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("/gate", w.gate.handle)
 	w.service = httptest.NewServer(mux)
-	e.Setenv("XDG_RUNTIME_DIR", e.WorkDir)
-	e.Setenv("HOME", e.WorkDir)
-	e.Setenv("NATS", w.nats)
-	e.Setenv("SERVICE", w.service.URL)
-	e.Setenv("TZ", "UTC")
-	w.env = e.Vars
+	w.env = append(env, "XDG_RUNTIME_DIR="+dir, "HOME="+dir, "TCP="+tcp, "SERVICE="+w.service.URL, "TZ=UTC")
 	return w, nil
 }
 
@@ -75,43 +77,63 @@ func (w *world) close() {
 	w.service.Close()
 }
 
-// daemon starts, stops (SIGTERM) or kills (SIGKILL) it.
+// daemon starts one, or stops (SIGTERM) or kills (SIGKILL) it.
 func (w *world) daemon(what string) error {
 	switch what {
-	case "start":
-		return w.start()
 	case "stop":
 		return w.end(syscall.SIGTERM)
 	case "kill":
 		return w.end(syscall.SIGKILL)
 	}
-	return fmt.Errorf("daemon %s: no such thing", what)
+	return w.start(what)
 }
 
-func (w *world) start() error {
+// start runs a daemon on its user's socket ("start"), one on TCP that asks for
+// certificates ("tls"), or one whose handlers ignore their context ("hung").
+func (w *world) start(kind string) error {
+	if kind == "hung" {
+		return w.launch(exec.Command(filepath.Join(w.bin, "hung"), w.dir), insecure.NewCredentials())
+	}
 	config := fmt.Sprintf("connections:\n  - {name: main, nats: {embedded: true, listen: %s}}\nshutdown: {soft: 1s, hard: 2s}\n", w.nats)
+	args := []string{"serve", "--data-dir", filepath.Join(w.dir, "data"), "--http", "127.0.0.1:0"}
+	creds := insecure.NewCredentials()
+	if kind == "tls" {
+		var err error
+		if creds, err = certify(w.dir); err != nil {
+			return err
+		}
+		config += "tls: {cert_file: server.pem, key_file: server.key, client_ca_file: ca.pem}\n"
+		args = append(args, "--listen", w.tcp)
+	}
 	file := filepath.Join(w.dir, "supervisord.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.Command(w.binary, "serve", "--config", file, "--data-dir", filepath.Join(w.dir, "data"), "--http", "127.0.0.1:0")
+	return w.launch(exec.Command(filepath.Join(w.bin, "supervisord"), append(args, "--config", file)...), creds)
+}
+
+func (w *world) launch(cmd *exec.Cmd, creds credentials.TransportCredentials) error {
 	cmd.Dir, cmd.Env = w.dir, w.env
 	cmd.Stdout, cmd.Stderr = &w.log, &w.log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	w.running = cmd
-	if err := w.ready(); err != nil {
+	if err := w.ready(creds); err != nil {
 		return fmt.Errorf("the daemon does not answer: %w\n%s", err, &w.log)
 	}
 	return nil
 }
 
 // ready returns when the daemon answers.
-func (w *world) ready() error {
+func (w *world) ready(creds credentials.TransportCredentials) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := grpc.NewClient("unix:"+w.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	target := "unix:" + w.socket()
+	if creds.Info().SecurityProtocol == "tls" {
+		target = w.tcp
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}))
 	if err != nil {
 		return err
@@ -169,7 +191,6 @@ type job struct {
 	cmd   *exec.Cmd
 	out   lines
 	ended chan struct{}
-	err   error
 }
 
 func (w *world) begin(dir, name string, args []string) error {
@@ -183,7 +204,7 @@ func (w *world) begin(dir, name string, args []string) error {
 	}
 	go func() {
 		defer close(j.ended)
-		j.err = j.cmd.Wait()
+		_ = j.cmd.Wait() // Its status is asked for later.
 	}()
 	w.background[name] = j
 	return nil
@@ -203,7 +224,7 @@ func (j *job) says(pattern string) error {
 			return nil
 		}
 		if ended == nil {
-			return fmt.Errorf("it has ended (%v) and did not say %q but:\n%s", j.err, pattern, text)
+			return fmt.Errorf("it has ended and did not say %q but:\n%s", pattern, text)
 		}
 		select {
 		case <-more:
@@ -311,12 +332,10 @@ func (g *gate) await(count string) error {
 	}
 }
 
-func freePort() (string, error) {
+func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
+	return l.Addr().String(), l.Close()
 }
