@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -140,7 +141,9 @@ func (c *client) credentials(files tlsFiles) (credentials.TransportCredentials, 
 func (c *client) present(own *tls.Certificate, asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	err := errors.New("it asks for a client certificate and none was given")
 	if own != nil {
-		err = asked.SupportsCertificate(own)
+		if err = asked.SupportsCertificate(own); err != nil {
+			err = fmt.Errorf("it would refuse the client certificate: %w", err)
+		}
 	}
 	if err != nil {
 		c.denied.Store(&err)
