@@ -11,17 +11,17 @@ import (
 
 // request is a call of nats.go that waits for the server's answer.
 type request struct {
-	// about is in the server's words when it refuses what the request needs: it
-	// tells that apart from the answer, which then never comes.
-	about string
+	// needs tells whether it uses a subject: when the server refuses one, it says
+	// so apart from the answer, which then never comes.
+	needs func(subject string) bool
 	end   context.CancelCauseFunc
 }
 
 // call runs f, which uses nats.go, on a goroutine of its own and returns within
 // ctx: nats.go may sit in a lock for writeTimeout before it looks at ctx. It
-// also returns when the connection goes down or the server refuses a subject
-// with about in it; f's context ends then. What f made too late goes to undo.
-func call[T any](ctx context.Context, c *conn, about string, f func(context.Context) (T, error), undo func(T)) (T, error) {
+// also returns when the connection goes down or the server refuses a subject that
+// f needs; f's context ends then. What f made too late goes to undo.
+func call[T any](ctx context.Context, c *conn, needs func(string) bool, f func(context.Context) (T, error), undo func(T)) (T, error) {
 	var none T
 	link := c.link()
 	if link.err != nil {
@@ -29,7 +29,7 @@ func call[T any](ctx context.Context, c *conn, about string, f func(context.Cont
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	forget := c.remember(&request{about, end})
+	forget := c.remember(&request{needs, end})
 	defer forget()
 	type result struct {
 		v   T
@@ -80,22 +80,40 @@ func (c *conn) remember(r *request) (forget func()) {
 	}
 }
 
-// denied ends what the server refuses by a message of its own: requests, which
-// would wait for an answer for ever, and subscriptions.
-func (c *conn) denied(err error) {
-	text := err.Error()
+// refused ends what uses a subject that the server refuses by a message of its
+// own: requests, which would wait for an answer for ever, and subscriptions.
+func (c *conn) refused(subject string, err error) {
+	c.log.Error("a subject cannot be used", "subject", subject, "error", err)
 	c.mu.Lock()
 	subs := c.all()
 	for r := range c.requests {
-		if strings.Contains(text, r.about) {
+		if r.needs(subject) {
 			r.end(err)
 		}
 	}
 	c.mu.Unlock()
-	c.log.Error("server refuses a subject", "error", err)
 	for _, s := range subs {
-		if strings.Contains(text, s.nextSubject) || strings.Contains(text, s.src.ackSubjects()) {
+		if s.needs(subject) {
 			s.fail(classify(s.op, err))
 		}
 	}
+}
+
+// needs tells whether a request that manages the source uses a subject of the
+// API: $JS.API.STREAM.verb.STREAM or $JS.API.CONSUMER.verb.STREAM.DURABLE.
+func (s *source) needs(subject string) bool {
+	t := strings.Split(subject, ".")
+	if len(t) < 5 || t[0] != "$JS" || t[1] != "API" || t[4] != s.stream {
+		return false
+	}
+	return t[2] == "STREAM" || t[2] == "CONSUMER" && len(t) > 5 && t[5] == s.durable
+}
+
+// needs tells whether a subscription uses a subject: to pull, to acknowledge, or
+// to be delivered to.
+func (s *subscription) needs(subject string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return subject == s.nextSubject || strings.HasPrefix(subject, s.src.ackSubjects()) ||
+		s.inbox != "" && strings.HasPrefix(subject, s.inbox)
 }

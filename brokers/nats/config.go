@@ -29,25 +29,25 @@ func (Driver) CheckConnection(c *supervisorv1.Connection) []brokers.Fault {
 
 type faults []brokers.Fault
 
-func (f *faults) add(path, format string, args ...any) {
+func (f *faults) addf(path, format string, args ...any) {
 	*f = append(*f, brokers.Faultf(path, format, args...))
 }
 
 func (f *faults) checkEmbedded(cfg *supervisorv1.NatsConnection) {
 	if len(cfg.GetUrls()) > 0 {
-		f.add("nats.urls", "has no use with embedded: true; remove one of the two")
+		f.addf("nats.urls", "has no use with embedded: true; remove one of the two")
 	}
 	if cfg.GetAuth() != nil {
-		f.add("nats.auth", "has no use with embedded: true, whose server takes this process as it is; remove it")
+		f.addf("nats.auth", "has no use with embedded: true, whose server takes this process as it is; remove it")
 	}
 	if cfg.GetTls() != nil {
-		f.add("nats.tls", "has no use with embedded: true, which does not leave this process; remove it")
+		f.addf("nats.tls", "has no use with embedded: true, which does not leave this process; remove it")
 	}
 	if cfg.GetListen() == "" {
 		return
 	}
 	if _, _, err := loopback(cfg.GetListen()); err != "" {
-		f.add("nats.listen", "%s; give a loopback address and a port, 127.0.0.1:4222", err)
+		f.addf("nats.listen", "%s; give a loopback address and a port, 127.0.0.1:4222", err)
 	}
 }
 
@@ -74,10 +74,10 @@ func loopback(addr string) (host string, port int, fault string) {
 
 func (f *faults) checkURLs(cfg *supervisorv1.NatsConnection) {
 	if cfg.GetListen() != "" {
-		f.add("nats.listen", "has a use with embedded: true only; remove it")
+		f.addf("nats.listen", "has a use with embedded: true only; remove it")
 	}
 	if len(cfg.GetUrls()) == 0 {
-		f.add("nats.urls", "is empty; name at least one server (nats://host:4222), or set embedded: true")
+		f.addf("nats.urls", "is empty; name at least one server (nats://host:4222), or set embedded: true")
 	}
 	for i, raw := range cfg.GetUrls() {
 		path := "nats.urls[" + strconv.Itoa(i) + "]"
@@ -85,11 +85,11 @@ func (f *faults) checkURLs(cfg *supervisorv1.NatsConnection) {
 		switch {
 		case err != nil || u.Hostname() == "":
 			// The text is not repeated: it may hold a password.
-			f.add(path, "is no URL; write nats://host:4222 or tls://host:4222")
+			f.addf(path, "is no URL; write nats://host:4222 or tls://host:4222")
 		case u.User != nil:
-			f.add(path, "holds credentials; put them into nats.auth as env:NAME or file:PATH")
+			f.addf(path, "holds credentials; put them into nats.auth as env:NAME or file:PATH")
 		case u.Scheme != "nats" && u.Scheme != "tls":
-			f.add(path, "has the scheme %q; use nats or tls", u.Scheme)
+			f.addf(path, "has the scheme %q; use nats or tls", u.Scheme)
 		}
 	}
 }
@@ -105,10 +105,10 @@ func (f *faults) checkAuth(a *supervisorv1.NatsAuth) {
 		}
 	}
 	if ways != 1 {
-		f.add("nats.auth", "has %d ways to sign in; give one of user and password, token, credentials_file", ways)
+		f.addf("nats.auth", "has %d ways to sign in; give one of user and password, token, credentials_file", ways)
 	}
 	if (a.GetUser() == "") != (a.GetPassword() == "") {
-		f.add("nats.auth", "has only one of user and password; give both")
+		f.addf("nats.auth", "has only one of user and password; give both")
 	}
 	f.checkSecret("nats.auth.password", a.GetPassword())
 	f.checkSecret("nats.auth.token", a.GetToken())
@@ -116,13 +116,13 @@ func (f *faults) checkAuth(a *supervisorv1.NatsAuth) {
 
 func (f *faults) checkSecret(path, ref string) {
 	if ref != "" && !strings.HasPrefix(ref, "env:") && !strings.HasPrefix(ref, "file:") {
-		f.add(path, "is written in clear; use env:NAME or file:PATH")
+		f.addf(path, "is written in clear; use env:NAME or file:PATH")
 	}
 }
 
 func (f *faults) checkTLS(cfg *supervisorv1.NatsConnection) {
 	t := cfg.GetTls()
 	if t != nil && (t.GetCertFile() == "") != (t.GetKeyFile() == "") {
-		f.add("nats.tls", "has only one of cert_file and key_file; give both")
+		f.addf("nats.tls", "has only one of cert_file and key_file; give both")
 	}
 }

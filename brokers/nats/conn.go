@@ -101,12 +101,29 @@ func (c *conn) connect(ctx context.Context) error {
 	}
 	c.nc, c.js = nc, js
 	c.proofs = nc.NewInbox() + "."
-	if _, err := nc.Subscribe(c.proofs+"*.*", c.proved); err != nil {
+	if err := c.listen(ctx, nc); err != nil {
 		nc.Close()
 		return err
 	}
 	c.pub.dialer, c.pub.heard = c.dialer, c.serverSaid
 	c.out.start(c)
+	return nil
+}
+
+// listen subscribes to the proofs. A server that refuses inboxes says so before
+// it answers a ping.
+func (c *conn) listen(ctx context.Context, nc *nats.Conn) error {
+	if _, err := nc.Subscribe(c.proofs+"*.*", c.proved); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, errGaveUp)
+	defer cancel()
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
 	return nil
 }
 
@@ -197,9 +214,15 @@ func (c *conn) all() []*subscription {
 
 // serverSaid hears of errors that belong to no call: refusals of a subject,
 // and of a sign-in while reconnecting.
-func (c *conn) serverSaid(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if errors.Is(err, nats.ErrPermissionViolation) {
-		c.denied(err)
+func (c *conn) serverSaid(_ *nats.Conn, sub *nats.Subscription, err error) {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		_, rest, _ := strings.Cut(err.Error(), `"`)
+		subject, _, _ := strings.Cut(rest, `"`)
+		c.refused(subject, err)
+		return
+	case errors.Is(err, nats.ErrSlowConsumer) && sub != nil:
+		c.refused(sub.Subject, err) // dropped: see inbox for why that cannot be
 		return
 	}
 	c.explain(err)
@@ -221,7 +244,7 @@ func (c *conn) proved(m *nats.Msg) {
 		return
 	}
 	if m.Header.Get("Status") == "503" { // nobody listens to acks of this durable
-		s.suspect()
+		s.unheard()
 		return
 	}
 	s.proved(n)

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -29,33 +28,36 @@ type kind struct {
 
 // kinds is read from the top; what is not in it is Transient when the server
 // answered, else Unreachable.
-var kinds = []kind{
-	{errSecret, brokers.Refused, "see nats.auth: is the variable set, the file there?"},
-	{nats.ErrAuthorization, brokers.Refused, "check nats.auth against the server's users"},
-	{nats.ErrAuthExpired, brokers.Refused, "renew the credentials"},
-	{nats.ErrAuthRevoked, brokers.Refused, "get new credentials from the account's operator"},
-	{nats.ErrAccountAuthExpired, brokers.Refused, "the account's token has to be renewed by its operator"},
-	{nats.ErrPermissionViolation, brokers.Refused, "grant this user the subject named"},
-	{nats.ErrSecureConnRequired, brokers.Refused, "the server wants TLS: use a tls:// URL"},
-	{nats.ErrSecureConnWanted, brokers.Refused, "the server has no TLS: use a nats:// URL, or turn TLS on there"},
-	{nats.ErrNkeysNotSupported, brokers.Refused, "the server does not take credentials files"},
-	{nats.ErrHeadersNotSupported, brokers.Refused, "use a nats-server of 2.10 or later"},
-	{nats.ErrMaxPayload, brokers.Refused, "the message is larger than the server's max_payload"},
-	{jetstream.ErrStreamNotFound, brokers.Missing, "create the stream, or set source.nats.missing: CREATE"},
-	{jetstream.ErrConsumerNotFound, brokers.Missing, "create the durable, or set source.nats.manage: CREATE_IF_MISSING"},
-	{jetstream.ErrConsumerDoesNotExist, brokers.Missing, "create the durable, or set source.nats.manage: CREATE_IF_MISSING"},
-	{jetstream.ErrConsumerDeleted, brokers.Missing, "somebody deleted the durable or its stream; a new durable begins at deliver_policy"},
-	{jetstream.ErrNoStreamResponse, brokers.Missing, "no stream listens on that subject: add it to a stream"},
-	{jetstream.ErrJetStreamNotEnabled, brokers.Transient, "turn JetStream on in the server, or wait for it to come up"},
-	{jetstream.ErrJetStreamNotEnabledForAccount, brokers.Refused, "turn JetStream on for this account"},
-	{jetstream.ErrNotPullConsumer, brokers.Refused, "the durable pushes; name another one in source.nats.durable"},
-	{jetstream.ErrConsumerExists, brokers.Transient, "another process created the durable at this moment with other settings"},
-	{jetstream.ErrConsumerCreate, brokers.Refused, "see source.nats for what the server does not take"},
-	{jetstream.ErrBadRequest, brokers.Refused, "the server does not understand the request; is it of 2.10 or later?"},
-	{jetstream.ErrMaximumConsumersLimit, brokers.Refused, "raise max_consumers of the stream or the account"},
-	{nats.ErrNoResponders, brokers.Transient, "is JetStream up on the server?"},
-	{nats.ErrMaxConnectionsExceeded, brokers.Transient, "raise max_connections of the server"},
-	{nats.ErrMaxAccountConnectionsExceeded, brokers.Transient, "raise the account's connection limit"},
+func kinds() []kind {
+	return []kind{
+		{errSecret, brokers.Refused, "see nats.auth: is the variable set, the file there?"},
+		{nats.ErrAuthorization, brokers.Refused, "check nats.auth against the server's users"},
+		{nats.ErrAuthExpired, brokers.Refused, "renew the credentials"},
+		{nats.ErrAuthRevoked, brokers.Refused, "get new credentials from the account's operator"},
+		{nats.ErrAccountAuthExpired, brokers.Refused, "the account's token has to be renewed by its operator"},
+		{nats.ErrPermissionViolation, brokers.Refused, "grant this user the subject named"},
+		{nats.ErrSecureConnRequired, brokers.Refused, "the server wants TLS: use a tls:// URL"},
+		{nats.ErrSecureConnWanted, brokers.Refused, "the server has no TLS: use a nats:// URL, or turn TLS on there"},
+		{nats.ErrNkeysNotSupported, brokers.Refused, "the server does not take credentials files"},
+		{nats.ErrHeadersNotSupported, brokers.Refused, "use a nats-server of 2.10 or later"},
+		{nats.ErrMaxPayload, brokers.Refused, "the message is larger than the server's max_payload"},
+		{jetstream.ErrStreamNotFound, brokers.Missing, "create the stream, or set source.nats.missing: CREATE"},
+		{jetstream.ErrConsumerNotFound, brokers.Missing, "create the durable, or set source.nats.manage: CREATE_IF_MISSING"},
+		{jetstream.ErrConsumerDoesNotExist, brokers.Missing, "create the durable, or set source.nats.manage: CREATE_IF_MISSING"},
+		{jetstream.ErrConsumerDeleted, brokers.Missing, "somebody deleted the durable or its stream; a new durable begins at deliver_policy"},
+		{jetstream.ErrNoStreamResponse, brokers.Missing, "no stream listens on that subject: add it to a stream"},
+		{jetstream.ErrJetStreamNotEnabled, brokers.Transient, "turn JetStream on in the server, or wait for it to come up"},
+		{jetstream.ErrJetStreamNotEnabledForAccount, brokers.Refused, "turn JetStream on for this account"},
+		{jetstream.ErrNotPullConsumer, brokers.Refused, "the durable pushes; name another one in source.nats.durable"},
+		{jetstream.ErrConsumerExists, brokers.Transient, "another process created the durable at this moment with other settings"},
+		{jetstream.ErrConsumerCreate, brokers.Refused, "see source.nats for what the server does not take"},
+		{jetstream.ErrBadRequest, brokers.Refused, "the server does not understand the request; is it of 2.10 or later?"},
+		{jetstream.ErrMaximumConsumersLimit, brokers.Refused, "raise max_consumers of the stream or the account"},
+		{nats.ErrNoResponders, brokers.Transient, "is JetStream up on the server?"},
+		{nats.ErrSlowConsumer, brokers.Transient, "report this as a bug: more came than was asked for"},
+		{nats.ErrMaxConnectionsExceeded, brokers.Transient, "raise max_connections of the server"},
+		{nats.ErrMaxAccountConnectionsExceeded, brokers.Transient, "raise the account's connection limit"},
+	}
 }
 
 // classify wraps err for the contract. An error of the contract and a
@@ -65,7 +67,7 @@ func classify(op string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	for _, k := range kinds {
+	for _, k := range kinds() {
 		if errors.Is(err, k.err) {
 			return &brokers.Error{Class: k.class, Op: op, Err: err, Remedy: k.remedy}
 		}
@@ -73,8 +75,7 @@ func classify(op string, err error) error {
 	if isTLS(err) {
 		return &brokers.Error{Class: brokers.Refused, Op: op, Err: err, Remedy: "see nats.tls: ca_file, server_name, cert_file"}
 	}
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return classifyAPI(op, err, api)
 	}
 	return &brokers.Error{Class: brokers.Unreachable, Op: op, Err: err}
@@ -106,9 +107,4 @@ func isTLS(err error) bool {
 // fenced is what a subscription says once its epoch is over.
 func fenced(why error) error {
 	return &brokers.Error{Class: brokers.Fenced, Op: "use the subscription", Err: why}
-}
-
-// ownContext tells whether err is nothing but ctx's end.
-func ownContext(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout))
 }

@@ -11,6 +11,8 @@ import (
 
 // Hold withdraws the inbox and gives back. It has two parts: a job that goes on
 // in the background whatever ctx does, and the wait for it and for the proofs.
+// When the epoch breaks before the job is done, nothing is given back: the error
+// says so, and Close does it.
 func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) (brokers.Report, error) {
 	if err := s.turn(ctx); err != nil {
 		return brokers.Report{}, err
@@ -25,11 +27,11 @@ func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) 
 	s.pulls.reset()
 	back := s.mine(unstarted)
 	returned := len(back) + s.ledger.held.n
-	job := make(chan struct{})
-	s.job = job
+	job := s.newJob()
 	s.mu.Unlock()
 	s.poke() // a Receive that waits forgets its credit
 
+	gave := false // guarded by mu
 	s.c.background(func() {
 		defer close(job)
 		if in != nil {
@@ -37,10 +39,27 @@ func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) 
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.giveBackAll(back, returned)
+		if gave = s.err == nil; gave {
+			s.giveBackAll(back, returned)
+		}
 	})
 	done := s.await(ctx, job) && s.await(ctx, s.silence())
-	return s.report(returned, done), nil
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rep := s.ledger.report()
+	rep.Released = done && s.ledger.sent.n == 0
+	if s.err != nil && !gave {
+		return rep, s.err
+	}
+	rep.Returned += returned
+	return rep, s.err
+}
+
+// newJob makes the next job; mu is held.
+func (s *subscription) newJob() chan struct{} {
+	s.job = make(chan struct{})
+	return s.job
 }
 
 // Flow makes a new inbox. A Receive that waits pulls into it at once.
@@ -54,7 +73,7 @@ func (s *subscription) Flow(ctx context.Context) error {
 	if open || err != nil {
 		return err
 	}
-	in, err := call(ctx, s.c, s.src.stream, func(context.Context) (*inbox, error) { return s.openInbox() }, s.c.discard)
+	in, err := call(ctx, s.c, s.src.needs, func(context.Context) (*inbox, error) { return s.openInbox() }, s.c.discard)
 	if err != nil {
 		return classify(s.op, err)
 	}
@@ -86,8 +105,7 @@ func (s *subscription) Close(ctx context.Context, unsettled []*brokers.Delivery)
 	s.in = nil
 	s.pulls.reset()
 	returned := len(s.mine(unsettled)) + s.ledger.held.n
-	job := make(chan struct{})
-	s.job = job
+	job := s.newJob()
 	s.mu.Unlock()
 	s.fail(fenced(errClosed)) // unless it is over for another reason
 
@@ -100,12 +118,18 @@ func (s *subscription) Close(ctx context.Context, unsettled []*brokers.Delivery)
 		released = s.finish(in, returned)
 		s.c.remove(s)
 	})
+	done := false
 	select {
 	case <-job:
-		return s.report(returned, released), nil
+		done = released
 	case <-ctx.Done():
-		return s.report(returned, false), nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rep := s.ledger.report()
+	rep.Returned += returned
+	rep.Released = done
+	return rep, nil
 }
 
 // finish brings all to the server that Close owes it, and tells whether the
@@ -142,13 +166,20 @@ func (s *subscription) finish(in *inbox, returned int) bool {
 		s.mu.Unlock()
 		select {
 		case <-s.silence():
-			return released
+			return released && s.proven()
 		case <-now.down:
 			now = s.c.link()
 		case <-limit.C:
 			return false
 		}
 	}
+}
+
+// proven tells whether nothing waits for proof.
+func (s *subscription) proven() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.sent.n == 0
 }
 
 // gone tells whether the durable was found missing.
@@ -168,7 +199,7 @@ func (s *subscription) again(session uint64) (all bool) {
 		for e := s.ledger.sent.head; e != nil; {
 			next := e.next
 			if e.outcome == brokers.Ack {
-				items = append(items, item{subject: e.reply, body: bodyAck, s: s, number: e.number, session: session})
+				items = append(items, item{subject: e.reply, word: ack, s: s, number: e.number, session: session})
 			} else {
 				all = all && e.outcome != 0
 				s.ledger.sent.remove(e)
@@ -228,7 +259,7 @@ func (s *subscription) giveBack(back []*entry) {
 	s.c.out.add(func(items []item) []item {
 		for _, e := range back {
 			s.ledger.send(e, 0)
-			items = append(items, item{subject: e.reply, body: bodyNak, s: s, number: e.number, session: s.session})
+			items = append(items, item{subject: e.reply, word: nak, s: s, number: e.number, session: s.session})
 		}
 		return items
 	})
@@ -250,7 +281,7 @@ func (s *subscription) turn(ctx context.Context) error {
 	}
 }
 
-// silence is closed when nothing waits for proof.
+// silence is closed when nothing waits for proof, or no proof will come.
 func (s *subscription) silence() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,13 +311,4 @@ func (s *subscription) await(ctx context.Context, done <-chan struct{}) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-func (s *subscription) report(returned int, released bool) brokers.Report {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.ledger.report()
-	r.Returned += returned
-	r.Released = released
-	return r
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -55,6 +54,7 @@ func (h *harness) Features() brokertest.Features {
 		Faults: []brokertest.Fault{
 			brokertest.Cut, brokertest.Freeze, brokertest.Thaw, brokertest.Kill, brokertest.Restart,
 			brokertest.Delete, brokertest.Recreate, brokertest.Forbid, brokertest.Permit, brokertest.Redeliver,
+			brokertest.Block, brokertest.Unblock,
 		},
 		Credentials:   true,
 		Create:        true,
@@ -194,9 +194,13 @@ func (h *harness) Disturb(ctx context.Context, f brokertest.Fault, s *supervisor
 	case brokertest.Cut:
 		h.proxy.cut()
 	case brokertest.Freeze:
-		h.process.signal(syscall.SIGSTOP)
+		h.process.freeze()
 	case brokertest.Thaw:
-		h.process.signal(syscall.SIGCONT)
+		h.process.thaw()
+	case brokertest.Block:
+		h.proxy.block()
+	case brokertest.Unblock:
+		h.proxy.unblock()
 	case brokertest.Kill:
 		h.process.settled(stream(s))
 		h.process.kill()

@@ -48,6 +48,9 @@ func (s *subscription) openInbox() (*inbox, error) {
 		stop:    new(nats.Msg),
 		done:    make(chan struct{}),
 	}
+	s.mu.Lock()
+	s.inbox = in.subject
+	s.mu.Unlock()
 	sub, err := nc.ChanSubscribe(in.subject+"*", in.ch)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (s *subscription) tick() {
 		s.extend(now)
 	}
 	if s.in != nil && s.pulls.overdue(s.src, time.Duration(now-s.heard)) {
-		s.suspectLocked()
+		s.suspect()
 	}
 	s.timer.Reset(s.beat())
 }
@@ -44,7 +44,7 @@ func (s *subscription) extend(now int64) {
 			for e := l.head; e != nil; e = e.next {
 				if e.told <= old {
 					e.told = now
-					items = append(items, item{subject: e.reply, body: bodyProgress, session: s.session})
+					items = append(items, item{subject: e.reply, word: progress, session: s.session})
 				}
 			}
 		}
@@ -52,14 +52,18 @@ func (s *subscription) extend(now int64) {
 	})
 }
 
-// suspect asks the server whether the durable is there, once at a time.
-func (s *subscription) suspect() {
+// unheard is told when nobody listened to an acknowledgement: it will not be
+// proven.
+func (s *subscription) unheard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.suspectLocked()
+	s.suspect()
+	s.hush()
 }
 
-func (s *subscription) suspectLocked() {
+// suspect asks the server whether the durable is there, once at a time; mu is
+// held.
+func (s *subscription) suspect() {
 	if s.checking || s.err != nil {
 		return
 	}
@@ -81,7 +85,7 @@ func (s *subscription) suspectLocked() {
 func (s *subscription) check() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), checkLimit, errGaveUp)
 	defer cancel()
-	if _, err := call(ctx, s.c, s.src.stream, func(ctx context.Context) (jetstream.Consumer, error) {
+	if _, err := call(ctx, s.c, s.src.needs, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.c.js.Consumer(ctx, s.src.stream, s.src.durable)
 	}, nil); err != nil {
 		return s.src.classify(s.op, err)
@@ -105,7 +109,12 @@ func (s *subscription) check() error {
 	}
 	s.in = in
 	s.pulls.reset()
+	before, job := s.job, s.newJob() // a Hold or Close waits for what the old one still brings
 	s.mu.Unlock()
+	defer close(job)
+	if before != nil {
+		<-before
+	}
 	s.c.withdraw(old)
 	return nil
 }

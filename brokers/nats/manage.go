@@ -22,7 +22,7 @@ func (c *conn) Subscribe(ctx context.Context, from any, _ brokers.Observer) (bro
 	}
 	op := "consume from " + src.String() + " as " + src.durable
 	session := c.link().session
-	s, err := call(ctx, c, src.stream, func(ctx context.Context) (*subscription, error) {
+	s, err := call(ctx, c, src.needs, func(ctx context.Context) (*subscription, error) {
 		return c.begin(ctx, op, src, session)
 	}, func(s *subscription) { _, _ = s.Close(context.Background(), nil) })
 	if err != nil {
@@ -49,16 +49,23 @@ func (c *conn) begin(ctx context.Context, op string, src *source, session uint64
 		wake:        make(chan struct{}, 1),
 		broken:      make(chan struct{}),
 	}
-	s.in, err = s.openInbox()
-	if err != nil {
+	if err := c.add(s); err != nil {
 		return nil, err
 	}
-	s.mu.Lock() // tick waits for the timer to be known
+	in, err := s.openInbox()
+	if err != nil {
+		c.remove(s)
+		return nil, err
+	}
+	s.mu.Lock()
+	s.in = in
 	s.timer = time.AfterFunc(s.beat(), s.tick)
+	err = s.err // it may have broken already
 	s.mu.Unlock()
-	if err := c.add(s); err != nil {
+	if err != nil {
 		s.timer.Stop()
-		c.discard(s.in)
+		c.discard(in)
+		c.remove(s)
 		return nil, err
 	}
 	return s, nil
@@ -230,7 +237,7 @@ func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
 	if err != nil {
 		return brokers.Lag{}, err
 	}
-	found, err := call(ctx, s.c, s.src.stream, func(ctx context.Context) (jetstream.Consumer, error) {
+	found, err := call(ctx, s.c, s.src.needs, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.c.js.Consumer(ctx, s.src.stream, s.src.durable)
 	}, nil)
 	if err != nil {

@@ -8,10 +8,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// word is what an item says.
+type word uint8
+
+const (
+	ask      word = iota // with a body of its own
+	ack                  // handled
+	nak                  // deliver again
+	progress             // still at work
+	words
+)
+
 // item is one message to the server.
 type item struct {
 	subject, reply string
-	body           []byte
+	word           word
+	// body with ask, and with a nak that waits.
+	body []byte
 	// s is whose acknowledgement this is, and number its place in the ledger of
 	// s; nil for what needs no proof.
 	s      *subscription
@@ -31,14 +44,16 @@ type outbox struct {
 	// wake has room for one: there are items.
 	wake       chan struct{}
 	quit, done chan struct{}
-	// round counts batches; the writer's own.
-	round uint64
+	// round counts batches, bodies are the words'; both the writer's own.
+	round  uint64
+	bodies [words][]byte
 }
 
 func (o *outbox) start(c *conn) {
 	o.conn = c
 	o.wake = make(chan struct{}, 1)
 	o.quit, o.done = make(chan struct{}), make(chan struct{})
+	o.bodies = [words][]byte{ack: []byte("+ACK"), nak: []byte("-NAK"), progress: []byte("+WPI")}
 	go o.run()
 }
 
@@ -107,7 +122,11 @@ func (o *outbox) write(batch []item) {
 		if it.session != link.session {
 			continue
 		}
-		err := o.conn.nc.PublishRequest(it.subject, it.reply, it.body)
+		body := it.body
+		if body == nil {
+			body = o.bodies[it.word]
+		}
+		err := o.conn.nc.PublishRequest(it.subject, it.reply, body)
 		switch {
 		case err == nil:
 		case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrReconnectBufExceeded):

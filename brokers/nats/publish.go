@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +34,9 @@ func (c *conn) Publish(ctx context.Context, list []brokers.Publication) error {
 	}
 	op := fmt.Sprintf("publish to %v", list[0].Target)
 	msgs := make([]*nats.Msg, len(list))
+	to := func(subject string) bool {
+		return slices.ContainsFunc(msgs, func(m *nats.Msg) bool { return m.Subject == subject })
+	}
 	for i := range list {
 		to, ok := list[i].Target.(subject)
 		if !ok {
@@ -39,16 +44,23 @@ func (c *conn) Publish(ctx context.Context, list []brokers.Publication) error {
 		}
 		msgs[i] = message(to, &list[i])
 	}
-	_, err := call(ctx, c, string(msgs[0].Subject), func(ctx context.Context) (struct{}, error) {
+	_, err := call(ctx, c, to, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.pub.publish(ctx, msgs)
 	}, nil)
 	return classify(op, err)
 }
 
+// serverHeaders begin with this and tell the server what to do with a message:
+// Nats-Rollup purges, Nats-Expected-* refuses, Nats-TTL deletes. They were meant
+// for the stream that a message comes from, so a copy of it goes without.
+const serverHeaders = "Nats-"
+
 func message(to subject, p *brokers.Publication) *nats.Msg {
 	m := &nats.Msg{Subject: string(to), Data: p.Body, Header: make(nats.Header, len(p.Headers)+1)}
 	for _, h := range p.Headers {
-		m.Header[h.Name] = append(m.Header[h.Name], h.Value)
+		if !strings.HasPrefix(h.Name, serverHeaders) {
+			m.Header[h.Name] = append(m.Header[h.Name], h.Value)
+		}
 	}
 	if p.ID != "" {
 		m.Header[jetstream.MsgIDHeader] = []string{p.ID}
@@ -64,6 +76,9 @@ func (p *publisher) publish(ctx context.Context, msgs []*nats.Msg) error {
 	}
 	acks := make([]jetstream.PubAckFuture, 0, len(msgs))
 	for _, m := range msgs {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		ack, err := js.PublishMsgAsync(m, jetstream.WithStallWait(publishStall))
 		if err != nil {
 			return err
@@ -89,14 +104,14 @@ const (
 	publishStall  = backgroundLimit
 )
 
-// connect dials once; nats.go reconnects from then on.
+// connect dials once; nats.go reconnects from then on, unless it gave up.
 func (p *publisher) connect(ctx context.Context) (jetstream.JetStream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, errConnDone
 	}
-	if p.js != nil {
+	if p.js != nil && !p.js.Conn().IsClosed() {
 		return p.js, nil
 	}
 	nc, err := p.dialer.dial(ctx, "publisher", nats.ErrorHandler(p.heard))

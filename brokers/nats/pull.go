@@ -128,7 +128,7 @@ const (
 	ended                  // the request is over, ask again
 	tooBig                 // as ended; the next message does not fit
 	pause                  // as ended, but not at once
-	suspect                // ask the server whether the durable is there
+	unsure                 // ask the server whether the durable is there
 	deleted                // the durable is gone
 	refused                // the request itself is refused
 )
@@ -142,7 +142,7 @@ func judge(m *nats.Msg) (v verdict, text string) {
 	case "404", "408":
 		return ended, text
 	case "503":
-		return suspect, "no responders"
+		return unsure, "no responders"
 	case "409":
 		switch text {
 		case "Batch Completed":

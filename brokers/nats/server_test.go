@@ -1,7 +1,7 @@
 package nats
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -47,7 +47,7 @@ func serve(conf string) error {
 	s.ConfigureLogger()
 	s.Start()
 	if !s.ReadyForConnections(20 * time.Second) {
-		return fmt.Errorf("the server is not ready")
+		return errors.New("the server is not ready")
 	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -97,7 +97,7 @@ func startProcess(tb testing.TB, lazy bool) *process {
 	p.configure("")
 	p.start()
 	tb.Cleanup(func() {
-		p.signal(syscall.SIGCONT)
+		p.thaw()
 		p.kill()
 	})
 	return p
@@ -109,7 +109,7 @@ func freeAddr(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
 
@@ -140,8 +140,8 @@ func (p *process) start() {
 	if err != nil {
 		p.tb.Fatal(err)
 	}
-	defer out.Close()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec // this very binary
+	defer func() { _ = out.Close() }()
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serverEnv+"="+p.conf())
 	cmd.Stdout, cmd.Stderr = out, out
 	stdin, err := cmd.StdinPipe()
@@ -197,6 +197,23 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
+// freeze stops the server, and returns when all of it stands still.
+func (p *process) freeze() {
+	p.tb.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pid := p.cmd.Process.Pid
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		p.tb.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		p.tb.Fatalf("the server did not stop: %v %v", status, err)
+	}
+}
+
+func (p *process) thaw() { p.signal(syscall.SIGCONT) }
+
 // kill ends the server as kill -9 does; its files stay.
 func (p *process) kill() {
 	p.mu.Lock()
@@ -228,71 +245,4 @@ func (p *process) reload(permissions string) {
 	p.configure(permissions)
 	p.signal(syscall.SIGHUP)
 	p.expect("reloaded\n")
-}
-
-// proxy stands between driver and server, so that connections can be cut.
-type proxy struct {
-	l      net.Listener
-	target string
-	done   chan struct{}
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-}
-
-func startProxy(tb testing.TB, target string) *proxy {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	p := &proxy{l: l, target: target, done: make(chan struct{}), conns: map[net.Conn]bool{}}
-	go p.accept()
-	tb.Cleanup(func() {
-		_ = l.Close()
-		<-p.done
-		p.cut()
-	})
-	return p
-}
-
-func (p *proxy) addr() string { return p.l.Addr().String() }
-
-func (p *proxy) accept() {
-	defer close(p.done)
-	for {
-		c, err := p.l.Accept()
-		if err != nil {
-			return
-		}
-		d, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", p.target)
-		if err != nil {
-			_ = c.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns[c], p.conns[d] = true, true
-		p.mu.Unlock()
-		go p.pipe(c, d)
-		go p.pipe(d, c)
-	}
-}
-
-func (p *proxy) pipe(from, to net.Conn) {
-	_, _ = io.Copy(to, from)
-	_, _ = from.Close(), to.Close()
-	p.mu.Lock()
-	delete(p.conns, from)
-	p.mu.Unlock()
-}
-
-// cut resets every connection: what is in the buffers is lost.
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
-		if t, ok := c.(*net.TCPConn); ok {
-			_ = t.SetLinger(0)
-		}
-		_ = c.Close()
-	}
 }

@@ -71,7 +71,7 @@ func (Driver) Parse(spec *supervisorv1.ConsumerSpec) (brokers.Plan, []brokers.Fa
 		filters:       in.GetFilterSubjects(),
 		missing:       in.GetMissing(),
 		manage:        in.GetManage(),
-		policy:        policies[in.GetDeliverPolicy()],
+		policy:        deliverPolicy(in.GetDeliverPolicy()),
 		ackWait:       defaultAckWait,
 		maxAckPending: orDefault(int(in.GetMaxAckPending()), in.MaxAckPending != nil, defaultMaxAckPending),
 		pullBytes:     orDefault(in.GetPullMaxBytes(), in.PullMaxBytes != nil, defaultPullBytes),
@@ -82,11 +82,11 @@ func (Driver) Parse(spec *supervisorv1.ConsumerSpec) (brokers.Plan, []brokers.Fa
 	if src.durable == "" {
 		src.durable = spec.GetNamespace() + "_" + spec.GetName()
 	}
-	if in.AckWait != nil {
-		src.ackWait = in.GetAckWait().AsDuration()
+	if d := in.GetAckWait(); d != nil {
+		src.ackWait = d.AsDuration()
 	}
-	if in.PullExpiry != nil {
-		src.pullExpiry = in.GetPullExpiry().AsDuration()
+	if d := in.GetPullExpiry(); d != nil {
+		src.pullExpiry = d.AsDuration()
 	}
 	if in.PullMaxBytes == nil {
 		src.pullBytes = min(src.pullBytes, src.bytes)
@@ -105,11 +105,15 @@ func (Driver) Parse(spec *supervisorv1.ConsumerSpec) (brokers.Plan, []brokers.Fa
 	return brokers.Plan{Source: src, Origin: src.String(), DeadLetter: target}, nil
 }
 
-var policies = map[supervisorv1.NatsDeliverPolicy]jetstream.DeliverPolicy{
-	supervisorv1.NatsDeliverPolicy_NATS_DELIVER_POLICY_UNSPECIFIED: jetstream.DeliverAllPolicy,
-	supervisorv1.NatsDeliverPolicy_NATS_DELIVER_POLICY_ALL:         jetstream.DeliverAllPolicy,
-	supervisorv1.NatsDeliverPolicy_NATS_DELIVER_POLICY_NEW:         jetstream.DeliverNewPolicy,
-	supervisorv1.NatsDeliverPolicy_NATS_DELIVER_POLICY_LAST:        jetstream.DeliverLastPolicy,
+func deliverPolicy(p supervisorv1.NatsDeliverPolicy) jetstream.DeliverPolicy {
+	switch p {
+	case supervisorv1.NatsDeliverPolicy_NATS_DELIVER_POLICY_NEW:
+		return jetstream.DeliverNewPolicy
+	case supervisorv1.NatsDeliverPolicy_NATS_DELIVER_POLICY_LAST:
+		return jetstream.DeliverLastPolicy
+	default:
+		return jetstream.DeliverAllPolicy
+	}
 }
 
 func orDefault[T any](v T, set bool, def T) T {
@@ -121,12 +125,12 @@ func orDefault[T any](v T, set bool, def T) T {
 
 func (f *faults) checkNames(s *source) {
 	if s.stream == "" {
-		f.add("source.nats.stream", "is empty; name the stream to consume from")
+		f.addf("source.nats.stream", "is empty; name the stream to consume from")
 	} else if bad := badName(s.stream); bad != "" {
-		f.add("source.nats.stream", "%q %s", s.stream, bad)
+		f.addf("source.nats.stream", "%q %s", s.stream, bad)
 	}
 	if bad := badName(s.durable); bad != "" {
-		f.add("source.nats.durable", "%q %s", s.durable, bad)
+		f.addf("source.nats.durable", "%q %s", s.durable, bad)
 	}
 }
 
@@ -146,23 +150,23 @@ func badName(name string) string {
 
 func (f *faults) checkLimits(s *source) {
 	if s.ackWait < time.Second {
-		f.add("source.nats.ack_wait", "is %s; use at least 1s, what is held is kept alive within it", s.ackWait)
+		f.addf("source.nats.ack_wait", "is %s; use at least 1s, what is held is kept alive within it", s.ackWait)
 	}
 	if s.maxAckPending < s.messages {
-		f.add("source.nats.max_ack_pending", "is %d, below max_in_flight.messages (%d), so the server would stall the consumer; raise it or lower the other",
+		f.addf("source.nats.max_ack_pending", "is %d, below max_in_flight.messages (%d), so the server would stall the consumer; raise it or lower the other",
 			s.maxAckPending, s.messages)
 	}
 	if s.pullMessages < 1 {
-		f.add("source.nats.pull_max_messages", "is %d; use at least 1", s.pullMessages)
+		f.addf("source.nats.pull_max_messages", "is %d; use at least 1", s.pullMessages)
 	}
 	if s.pullBytes < 1 {
-		f.add("source.nats.pull_max_bytes", "is %d; use at least 1, better some MiB", s.pullBytes)
+		f.addf("source.nats.pull_max_bytes", "is %d; use at least 1, better some MiB", s.pullBytes)
 	}
 	if s.pullBytes > s.bytes {
-		f.add("source.nats.pull_max_bytes", "is %d, above max_in_flight.bytes (%d); lower it", s.pullBytes, s.bytes)
+		f.addf("source.nats.pull_max_bytes", "is %d, above max_in_flight.bytes (%d); lower it", s.pullBytes, s.bytes)
 	}
 	if s.pullExpiry < time.Second || s.pullExpiry > time.Hour {
-		f.add("source.nats.pull_expiry", "is %s; use 1s to 1h", s.pullExpiry)
+		f.addf("source.nats.pull_expiry", "is %s; use 1s to 1h", s.pullExpiry)
 	}
 }
 
@@ -170,24 +174,24 @@ func (f *faults) checkFilters(s *source) {
 	for i, a := range s.filters {
 		path := fmt.Sprintf("source.nats.filter_subjects[%d]", i)
 		if bad := badSubject(a, true); bad != "" {
-			f.add(path, "%q %s", a, bad)
+			f.addf(path, "%q %s", a, bad)
 			continue
 		}
 		for _, b := range s.filters[:i] {
 			if badSubject(b, true) == "" && overlap(a, b) {
-				f.add(path, "%q overlaps with %q, which the server refuses; keep the wider one", a, b)
+				f.addf(path, "%q overlaps with %q, which the server refuses; keep the wider one", a, b)
 			}
 		}
 	}
 	if s.missing == supervisorv1.Missing_MISSING_CREATE && len(s.filters) == 0 {
-		f.add("source.nats.missing", "is CREATE, but there are no filter_subjects to make the stream's subjects of; list them or use WAIT")
+		f.addf("source.nats.missing", "is CREATE, but there are no filter_subjects to make the stream's subjects of; list them or use WAIT")
 	}
 }
 
 func (f *faults) checkOrdering(spec *supervisorv1.ConsumerSpec, s *source) {
 	switch spec.GetOrdering() {
 	case supervisorv1.Ordering_ORDERING_PARTITION:
-		f.add("ordering", "PARTITION needs partitions, and JetStream has none; use KEY, whose key is the subject or a header")
+		f.addf("ordering", "PARTITION needs partitions, and JetStream has none; use KEY, whose key is the subject or a header")
 	case supervisorv1.Ordering_ORDERING_KEY:
 		_, fromHeader := spec.GetKey().GetFrom().(*supervisorv1.LaneKey_Header)
 		s.subjectKey = !fromHeader
@@ -200,15 +204,15 @@ func (f *faults) checkDeadLetter(d *supervisorv1.DeadLetter, s *source) brokers.
 	}
 	t, ok := d.GetTarget().(*supervisorv1.DeadLetter_Subject)
 	if !ok {
-		f.add("dead_letter", "has no subject; on NATS name one that a stream listens on (dead_letter.subject)")
+		f.addf("dead_letter", "has no subject; on NATS name one that a stream listens on (dead_letter.subject)")
 		return nil
 	}
 	if bad := badSubject(t.Subject, false); bad != "" {
-		f.add("dead_letter.subject", "%q %s", t.Subject, bad)
+		f.addf("dead_letter.subject", "%q %s", t.Subject, bad)
 		return nil
 	}
 	if w := loops(t.Subject, s.filters); w != "" {
-		f.add("dead_letter.subject", "%q is consumed again by %q of filter_subjects, so a dead letter would come round for ever; use another subject", t.Subject, w)
+		f.addf("dead_letter.subject", "%q is consumed again by %q of filter_subjects, so a dead letter would come round for ever; use another subject", t.Subject, w)
 		return nil
 	}
 	s.deadLetter = t.Subject

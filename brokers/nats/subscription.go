@@ -37,6 +37,8 @@ type subscription struct {
 	err    error // why it is over
 	closed bool
 	in     *inbox // nil while held
+	// inbox is the subject of the latest one.
+	inbox  string
 	ledger ledger
 	pulls  pulls
 	// quiet is closed when nothing waits for proof; nil while nobody waits.
@@ -73,7 +75,9 @@ func (s *subscription) fail(err error) {
 	if s.in != nil {
 		s.in.fate = refuse
 	}
-	s.timer.Stop()
+	if s.timer != nil { // nil while Subscribe is under way
+		s.timer.Stop()
+	}
 	close(s.broken)
 	s.poke()
 }
@@ -221,9 +225,9 @@ func (s *subscription) status(in *inbox, m *nats.Msg) {
 		s.pulls.alone = untouched
 	case pause:
 		s.rest()
-	case suspect:
+	case unsure:
 		s.rest()
-		s.suspectLocked()
+		s.suspect()
 	case deleted, refused:
 		s.c.background(func() { s.fail(s.statusError(v, text)) })
 	}
@@ -273,22 +277,15 @@ func (s *subscription) Settle(_ context.Context, list []brokers.Settlement) erro
 
 func (s *subscription) settle(e *entry, st brokers.Settlement) item {
 	s.ledger.send(e, st.Outcome)
-	it := item{subject: e.reply, body: bodyAck, s: s, number: e.number, session: s.session}
-	switch {
-	case st.Outcome == brokers.Retry && st.AfterMillis > 0:
-		it.body = nakAfter(st.AfterMillis)
-	case st.Outcome != brokers.Ack:
-		it.body = bodyNak
+	it := item{subject: e.reply, word: ack, s: s, number: e.number, session: s.session}
+	if st.Outcome != brokers.Ack {
+		it.word = nak
+		if st.Outcome == brokers.Retry && st.AfterMillis > 0 {
+			it.body = nakAfter(st.AfterMillis)
+		}
 	}
 	return it
 }
-
-// The bodies of acknowledgements; never written to.
-var (
-	bodyAck      = []byte("+ACK")
-	bodyNak      = []byte("-NAK")
-	bodyProgress = []byte("+WPI")
-)
 
 func nakAfter(millis int64) []byte {
 	b := append([]byte(nil), `-NAK {"delay":`...)
@@ -301,7 +298,14 @@ func (s *subscription) proved(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledger.prove(n)
-	if s.ledger.sent.n == 0 && s.quiet != nil {
+	if s.ledger.sent.n == 0 {
+		s.hush()
+	}
+}
+
+// hush ends the wait for proofs; mu is held.
+func (s *subscription) hush() {
+	if s.quiet != nil {
 		close(s.quiet)
 		s.quiet = nil
 	}
