@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -55,6 +56,10 @@ func (w *worker) work() {
 	}()
 	for w.pool.take(w) {
 		w.run()
+		// Handlers that never wait would keep the processor until the scheduler
+		// takes it away, 10 ms later; among many such consumers a verb, or the
+		// store's write, then waits for seconds.
+		runtime.Gosched()
 	}
 	exited = true
 }
