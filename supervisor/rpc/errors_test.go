@@ -79,9 +79,9 @@ func TestOtherErrors(t *testing.T) {
 	}
 	for err, want := range map[error]codes.Code{
 		context.Canceled: codes.Canceled,
-		fmt.Errorf("w: %w", context.DeadlineExceeded):    codes.DeadlineExceeded,
-		status.Error(codes.Unimplemented, "as it is"):    codes.Unimplemented,
-		errors.New("open /var/lib/state.db: no such..."): codes.Internal,
+		fmt.Errorf("w: %w", context.DeadlineExceeded):      codes.DeadlineExceeded,
+		status.Error(codes.Unimplemented, "as it is"):      codes.Unimplemented,
+		errors.New("open /var/lib/state.db: no such file"): codes.Internal,
 	} {
 		got := mapped(err)
 		if status.Code(got) != want {

@@ -51,7 +51,7 @@ func Listen(addr string, t *spec.TLS) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", at.Address)
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", at, err)
 	}
@@ -164,12 +164,7 @@ func bindUnix(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// The mode of the socket before it is bound becomes that of the file, on
-	// Linux at least: it is never open to others, whatever the umask.
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
-	}}
-	l, err := config.Listen(context.Background(), "unix", path)
+	l, err := privateBind().Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -177,6 +172,15 @@ func bindUnix(path string) (net.Listener, error) {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
 	}
 	return l, nil
+}
+
+// privateBind binds sockets with mode 0600, whatever the umask, on Linux: there
+// the mode of a socket before it is bound becomes that of its file. Elsewhere
+// the folder keeps others out until the mode is changed.
+func privateBind() *net.ListenConfig {
+	return &net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), 0o600) })
+	}}
 }
 
 // removeStale removes a socket that nobody answers on.
@@ -190,7 +194,7 @@ func removeStale(path string) error {
 	case st.Mode().Type() != os.ModeSocket:
 		return fmt.Errorf("%s is there and is no socket: choose another address, or move it away", path)
 	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", path)
 	if err == nil {
 		return errors.Join(inUse(path), conn.Close())
 	}

@@ -51,7 +51,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestSocketInUseIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer foreign.Close()
+	defer func() { _ = foreign.Close() }()
 	refused("one of another program")
 }
 
@@ -176,7 +176,7 @@ func TestCredentialsAreAServersOnly(t *testing.T) {
 		_ = b.Close()
 	}
 	a, b := net.Pipe()
-	defer b.Close()
+	defer func() { _ = b.Close() }()
 	if _, _, err := newUnixCredentials().ServerHandshake(a); err == nil {
 		t.Error("a pipe has a user")
 	}

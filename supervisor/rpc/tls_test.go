@@ -128,7 +128,7 @@ func pauseBy(t *testing.T, r *rig, addr string, creds credentials.TransportCrede
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	c := pb.NewConsumerServiceClient(conn)
@@ -158,7 +158,7 @@ func TestCallersOverTCPAreNamedByTheirCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := services(t, conn); status.Code(err) != codes.Unimplemented {
 		t.Errorf("reflection over TCP gives %v", err)
 	}
@@ -170,7 +170,7 @@ func TestCallersWithoutTheirCertificateAreRefused(t *testing.T) {
 	r, addr := tlsRig(t, dir)
 	stranger := newAuthority(t).issue(t.TempDir(), &x509.Certificate{DNSNames: []string{"mallory"}})
 	old := a.client(a.issue(t.TempDir(), &x509.Certificate{DNSNames: []string{"old"}}))
-	old.MinVersion, old.MaxVersion = tls.VersionTLS11, tls.VersionTLS11 //nolint:gosec // what the server must refuse
+	old.MinVersion, old.MaxVersion = tls.VersionTLS11, tls.VersionTLS11
 	for what, creds := range map[string]credentials.TransportCredentials{
 		"no TLS":                   insecure.NewCredentials(),
 		"no certificate":           credentials.NewTLS(a.client()),

@@ -148,7 +148,7 @@ func inBubble(t *testing.T, f func(t *testing.T, r *rig, c pb.ConsumerServiceCli
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		f(t, r, pb.NewConsumerServiceClient(conn), creds)
 	})
 }
@@ -193,11 +193,11 @@ func TestWatcherThatDoesNotReadIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		streams := (<-creds.came).streams
-		time.Sleep(sendLimit - time.Second)
+		time.Sleep(sendLimit - time.Second) //nolint:forbidigo // virtual time
 		if n := len(streams); n != 1 {
 			t.Fatalf("%d streams are counted while it waits: what it sends fits the buffers, or it gave up too soon", n)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) //nolint:forbidigo // virtual time
 		synctest.Wait()
 		if n := len(streams); n != 0 {
 			t.Errorf("%d streams are counted after %v", n, sendLimit+time.Second)

@@ -21,15 +21,15 @@ type dropped func(key, payload []byte) error
 
 // append adds to the list of a consumer that exists, removes the oldest beyond
 // limit, and returns the new key; nil when there is no such consumer.
-func (b *batch) append(bucket, consumer, payload []byte, limit uint64, f dropped) ([]byte, error) {
-	if b.tx.Bucket(bucketConsumers).Get(consumer) == nil {
+func (b *batch) append(bucket string, consumer, payload []byte, limit uint64, f dropped) ([]byte, error) {
+	if b.tx.Bucket([]byte(bucketConsumers)).Get(consumer) == nil {
 		return nil, nil
 	}
 	return b.appendTo(bucket, consumer, payload, limit, f)
 }
 
-func (b *batch) appendTo(bucket, prefix, payload []byte, limit uint64, f dropped) ([]byte, error) {
-	first, last := span(b.tx.Bucket(bucket), prefix)
+func (b *batch) appendTo(bucket string, prefix, payload []byte, limit uint64, f dropped) ([]byte, error) {
+	first, last := span(b.tx.Bucket([]byte(bucket)), prefix)
 	key := listKey(prefix, last+1)
 	if err := b.put(bucket, key, payload); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (b *batch) appendTo(bucket, prefix, payload []byte, limit uint64, f dropped
 	return key, nil
 }
 
-func (b *batch) drop(bucket, key []byte, f dropped) error {
+func (b *batch) drop(bucket string, key []byte, f dropped) error {
 	if f != nil {
 		payload, err := b.get(bucket, key)
 		if err != nil {
@@ -56,9 +56,9 @@ func (b *batch) drop(bucket, key []byte, f dropped) error {
 }
 
 // deleteAll removes every record whose key begins with prefix.
-func (b *batch) deleteAll(bucket, prefix []byte, f dropped) error {
+func (b *batch) deleteAll(bucket string, prefix []byte, f dropped) error {
 	for {
-		key, _ := b.tx.Bucket(bucket).Cursor().Seek(prefix)
+		key, _ := b.tx.Bucket([]byte(bucket)).Cursor().Seek(prefix)
 		if !bytes.HasPrefix(key, prefix) {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (b *batch) forgetRequest(place, id []byte) error {
 // prune removes the oldest requests as long as they have expired, limit at most.
 func (b *batch) prune(now time.Time, limit int) error {
 	for range limit {
-		place, _ := b.tx.Bucket(bucketRequestLog).Cursor().First()
+		place, _ := b.tx.Bucket([]byte(bucketRequestLog)).Cursor().First()
 		if place == nil {
 			return nil
 		}

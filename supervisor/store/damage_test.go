@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,8 +56,8 @@ func populated(t testing.TB) (path string, content []byte) {
 // records reads a file as Open does.
 func records(content []byte) (map[string]string, error) {
 	all := map[string]string{}
-	err := store.CheckPages(bytes.NewReader(content), int64(len(content)), func(bucket, key, value []byte) {
-		all[string(bucket)+"/"+string(key)] = string(value)
+	err := store.CheckPages(bytes.NewReader(content), int64(len(content)), func(bucket string, key, value []byte) {
+		all[bucket+"/"+string(key)] = string(value)
 	})
 	if err == nil {
 		err = store.InspectFile(bytes.NewReader(content), int64(len(content)))
@@ -145,7 +146,7 @@ func TestOpenWithFlippedBits(t *testing.T) {
 		damaged := bytes.Clone(content)
 		bit := r.IntN(8 * len(content))
 		damaged[bit/8] ^= 1 << (bit % 8)
-		file := filepath.Join(dir, fmt.Sprint(i))
+		file := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.WriteFile(file, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +259,7 @@ func TestPageCheckAgreesWithBolt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	r := seed(t)
 	for i := range 300 {
 		if err := db.Update(func(tx *bbolt.Tx) error { return randomWrites(tx, r) }); err != nil {
@@ -306,14 +307,14 @@ func sameRecords(db *bbolt.DB, path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	got := map[string]int{}
-	if err := store.CheckPages(f, info.Size(), func(bucket, key, value []byte) {
-		got[string(bucket)+"/"+string(key)] = len(value)
+	if err := store.CheckPages(f, info.Size(), func(bucket string, key, value []byte) {
+		got[bucket+"/"+string(key)] = len(value)
 	}); err != nil {
 		return err
 	}

@@ -3,10 +3,10 @@ package store_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sort"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -71,7 +71,7 @@ func (m *machine) update(t *rapid.T) {
 	err := m.s.Update(t.Context(), func(tx *store.Tx) error {
 		var errs []error
 		for range rapid.IntRange(1, 20).Draw(t, "operations") {
-			err, f := m.operation(t, tx)
+			f, err := m.operation(t, tx)
 			errs, apply = append(errs, err), append(apply, f)
 		}
 		return errors.Join(errs...)
@@ -86,7 +86,7 @@ func (m *machine) update(t *rapid.T) {
 	}
 }
 
-func (m *machine) operation(t *rapid.T, tx *store.Tx) (error, func()) {
+func (m *machine) operation(t *rapid.T, tx *store.Tx) (func(), error) {
 	name := rapid.SampledFrom([]string{"a", "a-b", "ab", "b"}).Draw(t, "name")
 	m.next++
 	n := m.next
@@ -94,25 +94,25 @@ func (m *machine) operation(t *rapid.T, tx *store.Tx) (error, func()) {
 	case 0:
 		c := consumer("shop", name)
 		c.Generation = int64(n)
-		return tx.PutConsumer(c), func() { m.consumers[name] = int64(n) }
+		return func() { m.consumers[name] = int64(n) }, tx.PutConsumer(c)
 	case 1:
-		return tx.DeleteConsumer("shop", name), func() { m.delete(name) }
+		return func() { m.delete(name) }, tx.DeleteConsumer("shop", name)
 	case 2:
 		id := fmt.Sprint("r", n)
-		return tx.PutReceipt(receipt(name, id, 1)), func() {
+		return func() {
 			if _, ok := m.consumers[name]; ok {
 				m.receipts[name] = newest(append(m.receipts[name], id), store.MaxReceipts)
 			}
-		}
+		}, tx.PutReceipt(receipt(name, id, 1))
 	case 3:
 		id, expires := fmt.Sprint("q", n%7), m.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "life"))*time.Minute)
-		return tx.PutRequest(store.Request{ID: id, Expires: expires}), func() { m.requests[id] = expires }
+		return func() { m.requests[id] = expires }, tx.PutRequest(store.Request{ID: id, Expires: expires})
 	default:
-		return tx.AppendTransition("shop", name, &supervisorv1.Transition{Sequence: n}), func() {
+		return func() {
 			if _, ok := m.consumers[name]; ok {
 				m.rows[name] = newest(append(m.rows[name], n), store.MaxTransitions)
 			}
-		}
+		}, tx.AppendTransition("shop", name, &supervisorv1.Transition{Sequence: n})
 	}
 }
 
@@ -171,14 +171,11 @@ func (m *machine) checkLists(t *rapid.T, name string) {
 }
 
 func TestStoreDoesWhatItsModelDoes(t *testing.T) {
+	dir, runs := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "store")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(dir)
+		runs++
 		m := &machine{
-			path: filepath.Join(dir, "state.db"), now: time.Unix(1700000000, 0),
+			path: filepath.Join(dir, strconv.Itoa(runs)), now: time.Unix(1700000000, 0),
 			model: model{map[string]int64{}, map[string][]string{}, map[string][]uint64{}, map[string]time.Time{}},
 		}
 		m.open(t)

@@ -35,7 +35,10 @@ const (
 	maxPageSize = 1 << 24
 )
 
-var order = binary.NativeEndian
+// bbolt writes numbers as the machine has them.
+func u16(b []byte) uint16 { return binary.NativeEndian.Uint16(b) }
+func u32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
+func u64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
 // pages is a file under inspection.
 type pages struct {
@@ -45,14 +48,14 @@ type pages struct {
 	end  uint64
 	seen []bool
 	// visit gets every record.
-	visit func(bucket, key, value []byte)
+	visit func(bucket string, key, value []byte)
 }
 
 // checkPages reads all of a bbolt file that is in use, gives every record of
 // every bucket to visit, and reports the first thing that is wrong: a commit
 // lost, a pointer out of place, keys out of order, a page used twice or not
 // at all. Slices are valid until visit returns.
-func checkPages(r io.ReaderAt, size int64, visit func(bucket, key, value []byte)) error {
+func checkPages(r io.ReaderAt, size int64, visit func(bucket string, key, value []byte)) error {
 	m, err := newestMeta(r, uint64(size))
 	if err != nil {
 		return err
@@ -114,23 +117,23 @@ func readMeta(r io.ReaderAt, id, pageSize uint64) (meta, error) {
 	sum.Write(b[headerSize : headerSize+metaSize])
 	m := b[headerSize:]
 	switch {
-	case order.Uint32(m) != boltMagic:
+	case u32(m) != boltMagic:
 		return meta{}, errors.New("it is no file of supervisord's")
-	case sum.Sum64() != order.Uint64(m[metaSize:]), order.Uint64(b) != id, order.Uint16(b[8:]) != flagMeta:
+	case sum.Sum64() != u64(m[metaSize:]), u64(b) != id, u16(b[8:]) != flagMeta:
 		return meta{}, fmt.Errorf("meta page %d: %w", id, errChecksum)
-	case order.Uint32(m[4:]) != boltVersion:
-		return meta{}, fmt.Errorf("unknown file format %d", order.Uint32(m[4:]))
+	case u32(m[4:]) != boltVersion:
+		return meta{}, fmt.Errorf("unknown file format %d", u32(m[4:]))
 	}
-	size := order.Uint32(m[8:])
+	size := u32(m[8:])
 	if size < minPageSize || size > maxPageSize || size&(size-1) != 0 {
 		return meta{}, fmt.Errorf("meta page %d: page size %d", id, size)
 	}
 	return meta{
 		pageSize: uint64(size),
-		root:     order.Uint64(m[16:]),
-		freelist: order.Uint64(m[32:]),
-		end:      order.Uint64(m[40:]),
-		tx:       order.Uint64(m[48:]),
+		root:     u64(m[16:]),
+		freelist: u64(m[32:]),
+		end:      u64(m[40:]),
+		tx:       u64(m[48:]),
 	}, nil
 }
 
@@ -155,8 +158,8 @@ func (p *pages) page(id uint64) ([]byte, error) {
 	if _, err := p.r.ReadAt(header[:], int64(id*p.size)); err != nil {
 		return nil, fmt.Errorf("read page %d: %w", id, err)
 	}
-	overflow := uint64(order.Uint32(header[12:]))
-	if order.Uint64(header[:]) != id || overflow >= p.end-id {
+	overflow := uint64(u32(header[12:]))
+	if u64(header[:]) != id || overflow >= p.end-id {
 		return nil, fmt.Errorf("page %d: bad header", id)
 	}
 	for i := range overflow {
@@ -176,15 +179,15 @@ func (p *pages) freelist(id uint64) error {
 	if err != nil {
 		return fmt.Errorf("list of free pages: %w", err)
 	}
-	ids, count := b[headerSize:], uint64(order.Uint16(b[10:]))
+	ids, count := b[headerSize:], uint64(u16(b[10:]))
 	if count == 0xFFFF {
-		count, ids = order.Uint64(ids), ids[8:]
+		count, ids = u64(ids), ids[8:]
 	}
-	if order.Uint16(b[8:]) != flagFreelist || count > uint64(len(ids)/8) {
+	if u16(b[8:]) != flagFreelist || count > uint64(len(ids)/8) {
 		return errors.New("list of free pages: bad header")
 	}
 	for i := range count {
-		if err := p.claim(order.Uint64(ids[8*i:])); err != nil {
+		if err := p.claim(u64(ids[8*i:])); err != nil {
 			return fmt.Errorf("list of free pages: %w", err)
 		}
 	}
@@ -203,7 +206,7 @@ func (p *pages) tree(id uint64, in bounds, f each) error {
 	if err != nil {
 		return err
 	}
-	switch order.Uint16(b[8:]) {
+	switch u16(b[8:]) {
 	case flagLeaf:
 		err = leaf(b, in, f)
 	case flagBranch:
@@ -219,7 +222,7 @@ func (p *pages) tree(id uint64, in bounds, f each) error {
 
 func (p *pages) branch(id uint64, b []byte, in bounds, f each) error {
 	elements, err := entries(b, in, func(e []byte) (pos, key, value uint32) {
-		return order.Uint32(e), order.Uint32(e[4:]), 0
+		return u32(e), u32(e[4:]), 0
 	})
 	if err != nil || len(elements) == 0 {
 		return fmt.Errorf("page %d: bad branch: %w", id, errors.Join(err, errChecksum))
@@ -229,7 +232,7 @@ func (p *pages) branch(id uint64, b []byte, in bounds, f each) error {
 		if i+1 < len(elements) {
 			sub.high = elements[i+1].key
 		}
-		if err := p.tree(order.Uint64(e.head[8:]), sub, f); err != nil {
+		if err := p.tree(u64(e.head[8:]), sub, f); err != nil {
 			return err
 		}
 	}
@@ -238,13 +241,13 @@ func (p *pages) branch(id uint64, b []byte, in bounds, f each) error {
 
 func leaf(b []byte, in bounds, f each) error {
 	elements, err := entries(b, in, func(e []byte) (pos, key, value uint32) {
-		return order.Uint32(e[4:]), order.Uint32(e[8:]), order.Uint32(e[12:])
+		return u32(e[4:]), u32(e[8:]), u32(e[12:])
 	})
 	if err != nil {
 		return err
 	}
 	for _, e := range elements {
-		flags := order.Uint32(e.head)
+		flags := u32(e.head)
 		if flags > 1 {
 			return fmt.Errorf("entry %q: bad flags", e.key)
 		}
@@ -264,13 +267,13 @@ func (p *pages) bucket(name, value []byte, isBucket bool) error {
 		if isBucket {
 			return fmt.Errorf("bucket %q: unexpected bucket %q", name, key)
 		}
-		p.visit(name, key, value)
+		p.visit(string(name), key, value)
 		return nil
 	}
 	var err error
-	if root := order.Uint64(value); root != 0 {
+	if root := u64(value); root != 0 {
 		err = p.tree(root, bounds{}, record)
-	} else if inline := value[bucketSize:]; len(inline) < headerSize || order.Uint16(inline[8:]) != flagLeaf {
+	} else if inline := value[bucketSize:]; len(inline) < headerSize || u16(inline[8:]) != flagLeaf {
 		err = errors.New("bad inline page")
 	} else {
 		err = leaf(inline, bounds{}, record)
@@ -286,7 +289,7 @@ type entry struct{ head, key, value []byte }
 // entries cuts a page into its entries, whose positions are relative to their
 // heads, and checks the order of the keys.
 func entries(b []byte, in bounds, sizes func(head []byte) (pos, key, value uint32)) ([]entry, error) {
-	count := int(order.Uint16(b[10:]))
+	count := int(u16(b[10:]))
 	data := headerSize + count*elementSize
 	if data > len(b) {
 		return nil, fmt.Errorf("%d entries do not fit", count)
@@ -304,8 +307,8 @@ func entries(b []byte, in bounds, sizes func(head []byte) (pos, key, value uint3
 			return nil, fmt.Errorf("entry %d is out of place", i)
 		}
 		e.key, e.value = b[start:mid:mid], b[mid:end:end]
-		order := bytes.Compare(low, e.key)
-		if low != nil && (order > 0 || order == 0 && i > 0) || in.high != nil && bytes.Compare(e.key, in.high) >= 0 {
+		cmp := bytes.Compare(low, e.key)
+		if low != nil && (cmp > 0 || cmp == 0 && i > 0) || in.high != nil && bytes.Compare(e.key, in.high) >= 0 {
 			return nil, fmt.Errorf("key %q is out of order", e.key)
 		}
 		low = e.key

@@ -23,10 +23,12 @@ import (
 // of the tests.
 const childVar = "STORE_TEST_CHILD"
 
-var children = map[string]func(arg string) int{
-	"write": childWrites,
-	"limit": childUnderFileLimit,
-	"tmpfs": childOnSmallDisk,
+func children() map[string]func(arg string) int {
+	return map[string]func(arg string) int{
+		"write": childWrites,
+		"limit": childUnderFileLimit,
+		"tmpfs": childOnSmallDisk,
+	}
 }
 
 func child(t *testing.T, name, arg string) *exec.Cmd {
@@ -112,7 +114,7 @@ func checkAcknowledged(t *testing.T, path string, boot uint64, acknowledged map[
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if s.Boot() != boot {
 		t.Errorf("boot is %d, not %d", s.Boot(), boot)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 	"google.golang.org/protobuf/proto"
 
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
@@ -15,7 +16,7 @@ import (
 func (s *Store) Load() ([]*supervisorv1.Consumer, error) {
 	var all []*supervisorv1.Consumer
 	err := s.view(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketConsumers).ForEach(func(key, record []byte) error {
+		return tx.Bucket([]byte(bucketConsumers)).ForEach(func(key, record []byte) error {
 			c := &supervisorv1.Consumer{}
 			all = append(all, c)
 			return decode(bucketConsumers, key, record, c)
@@ -45,7 +46,7 @@ func (s *Store) Receipt(id string) (*supervisorv1.Receipt, error) {
 		if key == nil {
 			return fmt.Errorf("%w: receipt %q", ErrNotFound, id)
 		}
-		record := tx.Bucket(bucketReceipts).Get(key)
+		record := tx.Bucket([]byte(bucketReceipts)).Get(key)
 		return decode(bucketReceipts, key, record, r)
 	})
 	if err != nil {
@@ -83,16 +84,16 @@ func (s *Store) Request(id string) (Request, error) {
 }
 
 // list reads a bounded list backwards.
-func list[M proto.Message](s *Store, bucket []byte, namespace, name string, limit int, make func() M) ([]M, error) {
+func list[M proto.Message](s *Store, bucket, namespace, name string, limit int, empty func() M) ([]M, error) {
 	prefix, err := consumerKey(namespace, name)
 	if err != nil {
 		return nil, err
 	}
 	var all []M
 	err = s.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucket).Cursor()
+		c := tx.Bucket([]byte(bucket)).Cursor()
 		for key, record := seekEnd(c, prefix); bytes.HasPrefix(key, prefix); key, record = c.Prev() {
-			m := make()
+			m := empty()
 			if err := decode(bucket, key, record, m); err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func list[M proto.Message](s *Store, bucket []byte, namespace, name string, limi
 	return all, nil
 }
 
-func decode(bucket, key, record []byte, m proto.Message) error {
+func decode(bucket string, key, record []byte, m proto.Message) error {
 	payload, err := unseal(bucket, key, record)
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 	}
 	err := guard(func() error { return s.db.View(f) })
 	switch {
-	case errors.Is(err, bbolt.ErrDatabaseNotOpen):
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return ErrClosed
 	case errors.Is(err, errChecksum):
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, s.path, err)

@@ -16,27 +16,26 @@ import (
 
 const sumSize = 8
 
-var crcTable = crc64.MakeTable(crc64.ECMA)
-
 var errChecksum = errors.New("wrong checksum")
 
-func checksum(bucket, key, payload []byte) uint64 {
+func checksum(bucket string, key, payload []byte) uint64 {
+	table := crc64.MakeTable(crc64.ECMA) // made once, by the package itself
 	var size [4]byte
 	binary.BigEndian.PutUint32(size[:], uint32(len(key)))
-	c := crc64.Update(0, crcTable, bucket)
-	c = crc64.Update(c, crcTable, size[:])
-	c = crc64.Update(c, crcTable, key)
-	return crc64.Update(c, crcTable, payload)
+	c := crc64.Update(0, table, []byte(bucket))
+	c = crc64.Update(c, table, size[:])
+	c = crc64.Update(c, table, key)
+	return crc64.Update(c, table, payload)
 }
 
-func seal(bucket, key, payload []byte) []byte {
+func seal(bucket string, key, payload []byte) []byte {
 	record := make([]byte, len(payload), len(payload)+sumSize)
 	copy(record, payload)
 	return binary.BigEndian.AppendUint64(record, checksum(bucket, key, payload))
 }
 
 // unseal checks a record and returns its payload, a part of it.
-func unseal(bucket, key, record []byte) ([]byte, error) {
+func unseal(bucket string, key, record []byte) ([]byte, error) {
 	if len(record) < sumSize {
 		return nil, fmt.Errorf("%s %q: %w", bucket, key, errChecksum)
 	}
@@ -57,7 +56,7 @@ type digest struct{ count, sum uint64 }
 func (d *digest) add(record []byte)    { d.count++; d.sum += sumOf(record) }
 func (d *digest) remove(record []byte) { d.count--; d.sum -= sumOf(record) }
 
-func (d digest) encode() []byte {
+func (d *digest) encode() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, d.count), d.sum)
 }
 
@@ -76,13 +75,13 @@ type batch struct {
 
 // commitBatch runs f and brings the digest up to date, in tx.
 func commitBatch(tx *bbolt.Tx, f func(*batch) error) error {
-	b := &batch{tx: tx}
-	meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+	b, digestKey := &batch{tx: tx}, []byte(keyDigest)
+	meta, err := tx.CreateBucketIfNotExists([]byte(bucketMeta))
 	if err != nil {
 		return err
 	}
-	if record := meta.Get(keyDigest); record != nil {
-		payload, err := unseal(bucketMeta, keyDigest, record)
+	if record := meta.Get(digestKey); record != nil {
+		payload, err := unseal(bucketMeta, digestKey, record)
 		if err != nil {
 			return err
 		}
@@ -93,25 +92,25 @@ func commitBatch(tx *bbolt.Tx, f func(*batch) error) error {
 	if err := f(b); err != nil {
 		return err
 	}
-	return meta.Put(keyDigest, seal(bucketMeta, keyDigest, b.all.encode()))
+	return meta.Put(digestKey, seal(bucketMeta, digestKey, b.all.encode()))
 }
 
 // get returns the payload of a record, nil when there is none. It is valid
 // until the next write.
-func (b *batch) get(bucket, key []byte) ([]byte, error) {
+func (b *batch) get(bucket string, key []byte) ([]byte, error) {
 	return get(b.tx, bucket, key)
 }
 
-func get(tx *bbolt.Tx, bucket, key []byte) ([]byte, error) {
-	record := tx.Bucket(bucket).Get(key)
+func get(tx *bbolt.Tx, bucket string, key []byte) ([]byte, error) {
+	record := tx.Bucket([]byte(bucket)).Get(key)
 	if record == nil {
 		return nil, nil
 	}
 	return unseal(bucket, key, record)
 }
 
-func (b *batch) put(bucket, key, payload []byte) error {
-	bkt := b.tx.Bucket(bucket)
+func (b *batch) put(bucket string, key, payload []byte) error {
+	bkt := b.tx.Bucket([]byte(bucket))
 	if old := bkt.Get(key); old != nil {
 		b.all.remove(old)
 	}
@@ -120,8 +119,8 @@ func (b *batch) put(bucket, key, payload []byte) error {
 	return bkt.Put(key, record)
 }
 
-func (b *batch) delete(bucket, key []byte) error {
-	bkt := b.tx.Bucket(bucket)
+func (b *batch) delete(bucket string, key []byte) error {
+	bkt := b.tx.Bucket([]byte(bucket))
 	old := bkt.Get(key)
 	if old == nil {
 		return nil
@@ -131,13 +130,13 @@ func (b *batch) delete(bucket, key []byte) error {
 }
 
 // increment adds one to a number in the meta bucket, and returns it.
-func (b *batch) increment(key []byte) (uint64, error) {
-	payload, err := b.get(bucketMeta, key)
+func (b *batch) increment(key string) (uint64, error) {
+	payload, err := b.get(bucketMeta, []byte(key))
 	if err != nil {
 		return 0, err
 	}
 	n := decodeNumber(payload) + 1
-	return n, b.put(bucketMeta, key, encodeNumber(n))
+	return n, b.put(bucketMeta, []byte(key), encodeNumber(n))
 }
 
 func encodeNumber(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

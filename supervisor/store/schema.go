@@ -13,60 +13,63 @@ import (
 
 // The buckets. Keys that begin with a consumer are its namespace and name,
 // each ended by a zero byte; numbers are big-endian.
-var (
+const (
 	// version, boot, digest.
-	bucketMeta = []byte("meta")
+	bucketMeta = "meta"
 	// consumer -> supervisor.v1.Consumer without status.
-	bucketConsumers = []byte("consumers")
+	bucketConsumers = "consumers"
 	// consumer, number -> supervisor.v1.Receipt.
-	bucketReceipts = []byte("receipts")
+	bucketReceipts = "receipts"
 	// receipt's id -> its key in receipts.
-	bucketReceiptIDs = []byte("receipt_ids")
+	bucketReceiptIDs = "receipt_ids"
 	// consumer, number -> supervisor.v1.Transition.
-	bucketTransitions = []byte("transitions")
+	bucketTransitions = "transitions"
 	// request id -> see Request.encode.
-	bucketRequests = []byte("requests")
+	bucketRequests = "requests"
 	// number -> request id, oldest first.
-	bucketRequestLog = []byte("request_log")
+	bucketRequestLog = "request_log"
 )
 
-var (
-	keyVersion = []byte("version")
-	keyBoot    = []byte("boot")
-	keyDigest  = []byte("digest")
+// Keys of bucketMeta.
+const (
+	keyVersion = "version"
+	keyBoot    = "boot"
+	keyDigest  = "digest"
 )
 
-// steps lead from one schema version to the next: steps[0] makes version 1 out
-// of an empty file. Steps that were released never change.
-var steps = [...]func(*batch) error{
-	func(b *batch) error {
-		for _, name := range [][]byte{
-			bucketConsumers, bucketReceipts, bucketReceiptIDs, bucketTransitions, bucketRequests, bucketRequestLog,
-		} {
-			if _, err := b.tx.CreateBucket(name); err != nil {
-				return err
-			}
+// steps lead from one schema version to the next: the first makes version 1
+// out of an empty file. Steps that were released never change.
+func steps() []func(*batch) error {
+	return []func(*batch) error{createBuckets}
+}
+
+func createBuckets(b *batch) error {
+	for _, name := range []string{
+		bucketConsumers, bucketReceipts, bucketReceiptIDs, bucketTransitions, bucketRequests, bucketRequestLog,
+	} {
+		if _, err := b.tx.CreateBucket([]byte(name)); err != nil {
+			return err
 		}
-		return nil
-	},
+	}
+	return nil
 }
 
 // migrate brings the file to this program's schema version.
 func migrate(b *batch) error {
-	payload, err := b.get(bucketMeta, keyVersion)
+	payload, err := b.get(bucketMeta, []byte(keyVersion))
 	if err != nil {
 		return err
 	}
 	version := decodeNumber(payload)
-	if version == uint64(len(steps)) {
+	if version == uint64(len(steps())) {
 		return nil
 	}
-	for i, step := range steps[version:] {
+	for i, step := range steps()[version:] {
 		if err := step(b); err != nil {
 			return fmt.Errorf("migrate to schema version %d: %w", version+uint64(i)+1, err)
 		}
 	}
-	return b.put(bucketMeta, keyVersion, encodeNumber(uint64(len(steps))))
+	return b.put(bucketMeta, []byte(keyVersion), encodeNumber(uint64(len(steps()))))
 }
 
 // inspect reads the whole file and says whether the store may work on it. It
@@ -77,7 +80,7 @@ func inspect(path string) error {
 	if err != nil {
 		return fmt.Errorf("state store: %w", err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("state store: %w", err)
@@ -99,8 +102,8 @@ func inspectFile(r io.ReaderAt, size int64) error {
 	c := contents{meta: map[string][]byte{}}
 	err := checkPages(r, size, c.visit)
 	// A newer version may keep its records in another way.
-	if v := decodeNumber(c.meta[string(keyVersion)]); v > uint64(len(steps)) {
-		return fmt.Errorf("%w: it has schema version %d, this program knows %d", ErrNewer, v, len(steps))
+	if v := decodeNumber(c.meta[keyVersion]); v > uint64(len(steps())) {
+		return fmt.Errorf("%w: it has schema version %d, this program knows %d", ErrNewer, v, len(steps()))
 	}
 	if err != nil {
 		return err
@@ -116,16 +119,16 @@ type contents struct {
 	err error
 }
 
-func (c *contents) visit(bucket, key, record []byte) {
+func (c *contents) visit(bucket string, key, record []byte) {
 	payload, err := unseal(bucket, key, record)
 	switch {
 	case err != nil:
-	case string(bucket) == string(bucketMeta):
+	case bucket == bucketMeta:
 		c.meta[string(key)] = append([]byte(nil), payload...)
-		if string(key) == string(keyDigest) {
+		if string(key) == keyDigest {
 			return
 		}
-	case string(bucket) == string(bucketConsumers):
+	case bucket == bucketConsumers:
 		err = proto.Unmarshal(payload, &supervisorv1.Consumer{})
 	}
 	if err != nil {
@@ -141,14 +144,14 @@ func (c *contents) check() error {
 	if c.err != nil {
 		return c.err
 	}
-	want, err := decodeDigest(c.meta[string(keyDigest)])
+	want, err := decodeDigest(c.meta[keyDigest])
 	if err != nil {
 		return err
 	}
 	if c.all != want {
 		return fmt.Errorf("it holds %d records, not the %d that were written last", c.all.count, want.count)
 	}
-	if decodeNumber(c.meta[string(keyVersion)]) == 0 {
+	if decodeNumber(c.meta[keyVersion]) == 0 {
 		return errors.New("no schema version")
 	}
 	return nil

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 var (
@@ -138,7 +139,7 @@ func openBolt(path string) (db *bbolt.DB, err error) {
 		})
 		return err
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%w: another program has %s open: end it, then start again", ErrLocked, path)
 	}
 	if err != nil {

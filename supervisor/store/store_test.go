@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if run, ok := children[os.Getenv(childVar)]; ok {
+	if run, ok := children()[os.Getenv(childVar)]; ok {
 		os.Exit(run(os.Args[len(os.Args)-1]))
 	}
 	goleak.VerifyTestMain(m)

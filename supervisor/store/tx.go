@@ -14,10 +14,13 @@ import (
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
 
+// The newest of each consumer are kept.
 const (
-	// MaxReceipts and MaxTransitions are kept per consumer, the newest.
 	MaxReceipts    = 100
 	MaxTransitions = 200
+)
+
+const (
 	// MaxRequests are kept in all; beyond it the oldest go before their time.
 	MaxRequests = 10000
 	// pruneLimit bounds the expired requests that one commit removes, beside
@@ -164,7 +167,7 @@ func consumerKey(namespace, name string) ([]byte, error) {
 }
 
 // encode leaves the id to the key and the place in the log to the batch:
-// expiry in Unix nanoseconds, length of the fingerprint, fingerprint, response.
+// expiry in Unix nanoseconds, the fingerprint after its length, the response.
 func (r Request) encode() []byte {
 	b := encodeNumber(uint64(r.Expires.UnixNano()))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(r.Fingerprint)))

@@ -33,7 +33,7 @@ func TestUpdatesShareCommitsInOrder(t *testing.T) {
 		commits := 0
 		s := open(t, path, store.Options{Fault: func(string) error {
 			commits++
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // virtual time
 			return nil
 		}})
 		commits = 0
@@ -77,7 +77,7 @@ func TestHungDiskHoldsNobodyBeyondTheirContext(t *testing.T) {
 		if err := s.Writable(); err != nil {
 			t.Errorf("after a second: %v", err)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // virtual time
 		if err := s.Writable(); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("after eleven seconds: %v", err)
 		}
@@ -169,7 +169,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	synctest.Test(t, func(t *testing.T) {
 		s, err := store.Open(path, store.Options{Fault: func(string) error {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // virtual time
 			return nil
 		}})
 		if err != nil {
@@ -233,7 +233,7 @@ func TestAfterAFailedSyncNothingIsWritten(t *testing.T) {
 	fail := false
 	s := open(t, filepath.Join(t.TempDir(), "state.db"), store.Options{Fault: func(string) error {
 		if fail {
-			return fmt.Errorf("%w: %w", store.ErrUnsynced, syscall.EIO)
+			return fmt.Errorf("%w: %w", store.Unsynced(), syscall.EIO)
 		}
 		return nil
 	}})
