@@ -88,7 +88,7 @@ func (s *subscription) check() error {
 	if _, err := call(ctx, s.c, s.src.needs, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.c.js.Consumer(ctx, s.src.stream, s.src.durable)
 	}, nil); err != nil {
-		return s.src.classify(s.op, err)
+		return s.src.vanished(s.op, err)
 	}
 	s.mu.Lock()
 	old := s.in
@@ -129,9 +129,34 @@ func (s *source) classify(op string, err error) error {
 	return err
 }
 
+// vanished is classify for a durable that was there: with it went the position,
+// and a new one would begin at deliver_policy. Whether it may is for an operator
+// to say, so this is not waited for. A stream that vanished is.
+func (s *source) vanished(op string, err error) error {
+	err = s.classify(op, err)
+	var e *brokers.Error
+	if errors.As(err, &e) && e.Class == brokers.Missing && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		e.Wait, e.Remedy = false, "somebody deleted the durable; start the consumer to begin anew at deliver_policy"
+	}
+	return err
+}
+
+// deleted asks whether the stream went with the durable.
+func (s *subscription) deleted() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), checkLimit, errGaveUp)
+	defer cancel()
+	_, err := call(ctx, s.c, s.src.needs, func(ctx context.Context) (jetstream.Stream, error) {
+		return s.c.js.Stream(ctx, s.src.stream)
+	}, nil)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = jetstream.ErrConsumerDeleted
+	}
+	return s.src.vanished(s.op, err)
+}
+
 func (s *subscription) statusError(v verdict, text string) error {
 	if v == deleted {
-		return s.src.classify(s.op, jetstream.ErrConsumerDeleted)
+		return s.deleted()
 	}
 	return &brokers.Error{Class: brokers.Refused, Op: s.op, Err: fmt.Errorf("the server refuses to deliver: %s", text),
 		Remedy: "see the durable's max_request_* limits and what source.nats asks for"}
