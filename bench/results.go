@@ -68,6 +68,8 @@ func (r *report) text(w io.Writer) error {
 const resultsHead = `# Results
 
 Written by ` + "`go run ./bench NAME -results bench/RESULTS.md`" + `; each section is one run, as it came out.
+A load average above the number of CPUs means that other programs ran: rates and latencies of that run
+say little then, allocations and bytes as much as ever.
 `
 
 const sectionMark = "\n## "
