@@ -186,6 +186,8 @@ func TestDrainAcknowledgesAllThatWasTaken(t *testing.T) {
 // A backlog of 20,000, pause: once it is PAUSED the server waits for nothing.
 func TestPausedHoldsNothing(t *testing.T) {
 	w := newWorld(t, 1)
+	w.scale("c00", 20)
+	w.setDelay(0)
 	ids := w.give("c00", "many", 20000)
 	w.eventually("some are handled", 30*time.Second, func() bool { return w.ledger.calls()["c00"] > 100 })
 	rc := w.pauseOnly("c00")
