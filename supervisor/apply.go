@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
@@ -14,6 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
+
+// itself is the actor of what no caller asked for.
+const itself = "supervisord"
 
 // mustBeNew as an item's etag refuses to update.
 const mustBeNew = "new"
@@ -28,6 +32,11 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 	if len(r.GetRequestId()) > 128 {
 		return nil, invalid("request_id", "at most 128 bytes")
 	}
+	through, err := s.claim(ctx, r.GetRequestId())
+	if err != nil {
+		return nil, err
+	}
+	defer through()
 	print := applyPrint(actor, r)
 	var old pb.ApplyResponse
 	if found, err := s.reply(r.GetRequestId(), print, &old); found || err != nil {
@@ -75,7 +84,8 @@ type applyPlan struct {
 	rec    *pb.Consumer // to be stored; the present one when unchanged
 	change pb.ApplyChange
 	fields []*pb.FieldChange
-	cold   bool // a restart by a drain
+	cold   bool   // a restart by a drain
+	etag   string // the record must still have it; empty: whatever is there
 }
 
 // plan checks all items against the specs' rules, against each other and
@@ -157,7 +167,7 @@ func (s *Supervisor) planOne(k key, cfg *spec.Consumer, item *pb.ApplyItem) (*ap
 		}
 		return p, nil
 	}
-	p.c, p.rec = c, c.rec.Load()
+	p.c, p.rec, p.etag = c, c.rec.Load(), item.GetEtag()
 	if e := item.GetEtag(); e == mustBeNew || e != "" && e != p.rec.GetEtag() {
 		return nil, etagMismatch(k, p.rec.GetEtag())
 	}
@@ -180,38 +190,36 @@ func (s *Supervisor) planOne(k key, cfg *spec.Consumer, item *pb.ApplyItem) (*ap
 	return p, nil
 }
 
-// commit makes all plans durable in one transaction. The caller's records are
-// taken again under each consumer's lock, so that no verb is lost between.
+// commit makes all plans durable in one transaction. The records are taken again
+// in each consumer's turn, so that no verb is lost between. The shutdown, or an
+// urgent verb on one of them, cuts the wait for the store.
 func (s *Supervisor) commit(ctx context.Context, plans []*applyPlan) error {
-	for _, p := range plans {
-		if p.c == nil {
-			continue
-		}
-		p.c.verb.Lock()
-		defer p.c.verb.Unlock()
-		if p.change != pb.ApplyChange_APPLY_CHANGE_UPDATED {
-			p.rec = p.c.rec.Load()
-			continue
-		}
-		next := proto.CloneOf(p.c.rec.Load())
-		next.Spec, next.Etag, next.Updated = p.rec.GetSpec(), newEtag(), timestamppb.Now()
-		next.Generation++
-		p.rec = next
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	defer context.AfterFunc(s.accepting, func() { cut(context.Cause(s.accepting)) })()
+	ctx, cancel := context.WithTimeout(life, storeTimeout)
 	defer cancel()
-	err := s.o.Store.Update(ctx, func(tx *store.Tx) error {
-		for _, p := range plans {
-			if p.change == pb.ApplyChange_APPLY_CHANGE_UNCHANGED {
-				continue
-			}
-			if err := tx.PutConsumer(p.rec); err != nil {
-				return err
-			}
+	var present []*consumer
+	for _, p := range plans {
+		if p.c != nil {
+			present = append(present, p.c)
 		}
-		return nil
-	})
-	if err != nil {
+	}
+	for _, c := range inOrder(present) {
+		if err := c.turn.take(ctx, cut, false); err != nil {
+			return storeError(err)
+		}
+		defer c.turn.give()
+	}
+	for _, p := range plans {
+		if err := p.renew(); err != nil {
+			return err
+		}
+	}
+	if err := s.o.Store.Update(ctx, func(tx *store.Tx) error { return putPlans(tx, plans) }); err != nil {
+		if uncertain(err) {
+			s.undo(plans)
+		}
 		return storeError(err)
 	}
 	for _, p := range plans {
@@ -222,11 +230,65 @@ func (s *Supervisor) commit(ctx context.Context, plans []*applyPlan) error {
 	return nil
 }
 
+// renew makes the record to be stored from the present one.
+func (p *applyPlan) renew() error {
+	if p.c == nil {
+		return nil
+	}
+	rec := p.c.rec.Load()
+	if p.etag != "" && p.etag != rec.GetEtag() {
+		return etagMismatch(p.c.key, rec.GetEtag())
+	}
+	if p.change == pb.ApplyChange_APPLY_CHANGE_UPDATED {
+		next := proto.CloneOf(rec)
+		next.Spec, next.Etag, next.Updated = p.rec.GetSpec(), newEtag(), timestamppb.Now()
+		next.Generation++
+		rec = next
+	}
+	p.rec = rec
+	return nil
+}
+
+func putPlans(tx *store.Tx, plans []*applyPlan) error {
+	for _, p := range plans {
+		if p.change == pb.ApplyChange_APPLY_CHANGE_UNCHANGED {
+			continue
+		}
+		if err := tx.PutConsumer(p.rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undo takes back what a commit that was refused may still write: the store
+// keeps the order of what is queued, and undo does not wait for it.
+func (s *Supervisor) undo(plans []*applyPlan) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	err := s.o.Store.Update(ctx, func(tx *store.Tx) error {
+		for _, p := range plans {
+			if p.c != nil {
+				s.recorder.owes(p.c)
+				continue
+			}
+			if err := tx.DeleteConsumer(p.rec.GetSpec().GetNamespace(), p.rec.GetSpec().GetName()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !uncertain(err) {
+		s.o.Log.Error("what was not applied may be there after a restart: apply it again, or delete it then", "error", err)
+	}
+}
+
 // enact moves the consumer to its new spec.
 func (s *Supervisor) enact(p *applyPlan) {
 	switch p.change {
 	case pb.ApplyChange_APPLY_CHANGE_CREATED:
-		p.c = s.add(p.rec, p.cfg, nil)
+		p.c = newConsumer(s, p.rec, p.cfg, nil)
+		s.add(p.c)
 	case pb.ApplyChange_APPLY_CHANGE_UPDATED:
 		p.c.post(func() { p.c.reconfigure(p.cfg, p.cold) })
 	}
@@ -245,7 +307,8 @@ func (p *applyPlan) result(dry bool) *pb.ApplyResult {
 // reconfigure takes a new spec, on the actor: at once where only hot fields
 // changed or nothing runs, else after a drain.
 func (c *consumer) reconfigure(cfg *spec.Consumer, cold bool) {
-	c.changed = true
+	c.changed, c.by = true, itself
+	defer func() { c.by = "" }()
 	swap := func() {
 		c.config.Store(cfg)
 		c.fault = nil
@@ -270,9 +333,10 @@ func (c *consumer) reconfigure(cfg *spec.Consumer, cold bool) {
 		}
 	}
 	c.next = renew
-	o := &operation{done: make(chan struct{}), soft: cfg.Soft, hard: cfg.Hard, restart: true}
+	o := newOperation(cfg.Soft, cfg.Hard)
+	o.restart = true
 	o.pb = &pb.Operation{
-		Id: newID(), Verb: pb.Verb_VERB_RESTART, Actor: "supervisord", Reason: "the spec changed", Started: timestamppb.New(time.Now()),
+		Id: newID(), Verb: pb.Verb_VERB_RESTART, Actor: itself, Reason: "the spec changed", Started: timestamppb.New(time.Now()),
 	}
 	if _, ok := c.s.machine.Next(c.state, lifecycle.Drain); ok {
 		c.startOp(o)
@@ -284,16 +348,32 @@ func (c *consumer) reconfigure(cfg *spec.Consumer, cold bool) {
 func (c *consumer) closeHandler() {
 	h := c.handler
 	c.handler = nil
-	if closer, ok := h.(interface{ Close() error }); ok {
-		if err := closer.Close(); err != nil {
+	c.endHandler(h)
+}
+
+// endHandler closes a handler in the background: it is not ours, and may block.
+// The next start waits for it.
+func (c *consumer) endHandler(h Handler) {
+	closer, ok := h.(io.Closer)
+	if !ok {
+		return
+	}
+	done := make(chan struct{})
+	c.reaping = append(c.reaping, reap{func(error) {}, done})
+	go func() {
+		defer close(done)
+		if err := <-Go(closer.Close); err != nil {
 			c.log.Warn("closing the handler", "error", err)
 		}
-	}
+	}()
 }
 
 // delete removes a consumer that is at rest; with force it kills first.
 func (c *consumer) delete(ctx context.Context, cmd Command) (*pb.VerbResult, error) {
-	st := c.view.Load().state.Public()
+	var st pb.State
+	if !c.post(func() { st = c.state.Public() }) {
+		return nil, c.over()
+	}
 	refused := lifecycle.Decide(pb.Verb_VERB_DELETE, st) == lifecycle.Refusal
 	if refused && !cmd.Force {
 		return nil, &Error{
@@ -325,30 +405,41 @@ func (c *consumer) delete(ctx context.Context, cmd Command) (*pb.VerbResult, err
 func (c *consumer) remove(ctx context.Context, cmd Command, before pb.State, receipt *pb.Receipt) (*pb.VerbResult, error) {
 	c.s.applying.Lock()
 	defer c.s.applying.Unlock()
-	c.verb.Lock()
-	defer c.verb.Unlock()
+	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	ctx, cancel := context.WithTimeout(life, storeTimeout)
+	defer cancel()
+	if err := c.turn.take(ctx, cut, false); err != nil {
+		return nil, storeError(err)
+	}
+	defer c.turn.give()
 	rec := c.rec.Load()
 	if want := cmd.Options.GetEtag(); want != "" && receipt == nil && want != rec.GetEtag() {
 		return nil, etagMismatch(c.key, rec.GetEtag())
 	}
-	if st := c.view.Load().state; st != lifecycle.Stopped && st != lifecycle.Failed {
+	var st lifecycle.State
+	if c.deleted.Load() || !c.post(func() { st = c.state }) {
+		return nil, c.over()
+	}
+	if st != lifecycle.Stopped && st != lifecycle.Failed {
 		return nil, errorf(pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION, "%s was started meanwhile", c.key)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-	defer cancel()
 	err := c.s.o.Store.Update(ctx, func(tx *store.Tx) error { return tx.DeleteConsumer(c.key.namespace, c.key.name) })
 	if err != nil {
+		if uncertain(err) {
+			c.s.recorder.owes(c) // else it might be gone after a restart
+		}
 		return nil, storeError(err)
 	}
 	c.deleted.Store(true)
 	c.s.mu.Lock()
 	delete(c.s.consumers, c.key)
 	c.s.mu.Unlock()
-	c.tell(func() {
-		c.final = true
+	c.post(func() {
+		c.s.hub.publish(func(uint64) event { return event{c: c, rec: rec, deleted: true} })
+		c.gone, c.final = true, true
 		c.fire(lifecycle.Stop, "deleted") // out of FAILED
 	})
-	c.s.hub.publish(func(uint64) event { return event{c: c, rec: rec, deleted: true} })
 	return &pb.VerbResult{
 		Namespace: c.key.namespace, Name: c.key.name, StateBefore: before, State: pb.State_STATE_STOPPED,
 		Effect: pb.Effect_EFFECT_ACTED, Durable: true, Revision: c.s.hub.now(), Receipt: receipt,

@@ -29,8 +29,7 @@ func (c *consumer) checkMark(now time.Time) {
 		return
 	}
 	if now.After(o.markUntil) {
-		o.markMissed = true
-		c.marked()
+		c.missMark()
 		return
 	}
 	n := c.pool.counters()
@@ -41,7 +40,7 @@ func (c *consumer) checkMark(now time.Time) {
 	c.at.mark = now.Add(markEvery)
 	ep := c.ep
 	if ep == nil {
-		return // being reconnected: the time limit holds
+		return // not open yet
 	}
 	go func() {
 		ctx, cancel := context.WithTimeout(ep.ctx, lagTimeout)
@@ -66,6 +65,12 @@ func (c *consumer) foundLag(o *operation, lag brokers.Lag) {
 	if lag.Messages == 0 && held.messages == 0 {
 		c.marked()
 	}
+}
+
+// missMark ends the consuming before the mark is reached.
+func (c *consumer) missMark() {
+	c.op.markMissed = true
+	c.marked()
 }
 
 func (c *consumer) marked() {

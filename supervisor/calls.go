@@ -18,6 +18,18 @@ type call struct {
 	opening bool // cancelled by any later one
 }
 
+// await returns when the call has ended; it is cancelled when ctx ends, and with
+// it those that it waits for itself.
+func (c *call) await(ctx context.Context) {
+	select {
+	case <-c.done:
+		return
+	case <-ctx.Done():
+	}
+	c.cancel(errSuperseded)
+	<-c.done
+}
+
 var errSuperseded = errors.New("superseded by a later verb")
 
 // begin runs f off the actor, after the call before has ended, and then end on
@@ -34,12 +46,12 @@ func (c *consumer) begin(limit time.Duration, cut bool, f func(context.Context) 
 	go func() {
 		defer cancel(nil)
 		if prev != nil {
-			<-prev.done
+			prev.await(ctx)
 		}
 		bounded, stop := context.WithTimeout(ctx, limit)
 		end := f(bounded)
 		stop()
-		close(this.done)
+		// In this order: whoever waits for done comes after end.
 		c.tell(func() {
 			current := c.call == this
 			if current {
@@ -47,6 +59,7 @@ func (c *consumer) begin(limit time.Duration, cut bool, f func(context.Context) 
 			}
 			end(current)
 		})
+		close(this.done)
 	}()
 }
 
@@ -97,11 +110,12 @@ func (c *consumer) subscribe() {
 	c.epochs++
 	n, reaping, cfg, env, handler := c.epochs, c.reaping, c.config.Load(), c.handlerEnv(), c.handler
 	l := c.s.links[cfg.Connection]
-	c.beginOpen(dialTimeout+holdTimeout, func(ctx context.Context) func(bool) {
-		waitAll(ctx, reaping)
-		var err error
-		if handler == nil {
-			if handler, err = c.s.newHandler(cfg, env); err != nil {
+	c.beginOpen(startTimeout, func(ctx context.Context) func(bool) {
+		waitAll(ctx, dialTimeout+holdTimeout, reaping)
+		fresh := handler == nil
+		if fresh {
+			var err error
+			if handler, err = c.s.newHandler(ctx, cfg, env); err != nil {
 				return func(current bool) {
 					if current {
 						c.fire(lifecycle.Refused, "handler: "+err.Error())
@@ -110,30 +124,53 @@ func (c *consumer) subscribe() {
 			}
 		}
 		sub, err := l.subscribe(ctx, cfg.Plan.Source, observer{c, n})
-		return func(current bool) { c.subscribed(current, n, handler, sub, err) }
+		return func(current bool) {
+			if fresh {
+				c.takeHandler(current, handler)
+			}
+			c.subscribed(current, n, sub, err)
+		}
 	})
+}
+
+// takeHandler keeps a handler made for a start, unless that start was
+// superseded: it may be of a spec that is not in force any more.
+func (c *consumer) takeHandler(current bool, h Handler) {
+	if !current {
+		c.endHandler(h)
+		return
+	}
+	c.handler = h
+	c.configure()
 }
 
 // subscribed takes over what subscribe made; when it came too late, so that
 // nothing of it leaks.
-func (c *consumer) subscribed(current bool, n uint64, h Handler, sub brokers.Subscription, err error) {
-	c.handler = h
-	c.configure()
+func (c *consumer) subscribed(current bool, n uint64, sub brokers.Subscription, err error) {
 	switch {
 	case err == nil && current:
 		c.reaping = nil
 		c.opened(newEpoch(n, sub))
 	case err == nil:
-		c.release(newEpoch(n, sub), nil, nil)
+		c.release(newEpoch(n, sub), nil)
 	case current:
 		c.failed(err)
 	}
 }
 
-func waitAll(ctx context.Context, done []<-chan struct{}) {
-	for _, d := range done {
+// reap is something that is being closed in the background.
+type reap struct {
+	cut  context.CancelCauseFunc // tells it to report what it knows
+	done chan struct{}
+}
+
+// waitAll waits for the ends of closings, but no longer than limit for all.
+func waitAll(ctx context.Context, limit time.Duration, reaping []reap) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, r := range reaping {
 		select {
-		case <-d:
+		case <-r.done:
 		case <-ctx.Done():
 		}
 	}
@@ -165,7 +202,7 @@ func (c *consumer) hold(cancel bool) {
 		c.shut()
 		return
 	}
-	c.pool.hold()
+	c.pool.hold(!cancel && !(c.op != nil && c.op.softFired))
 	c.startLimits()
 	c.giveBack(ep, nil)
 }
@@ -196,6 +233,9 @@ func (c *consumer) giveBack(ep *epoch, more []*brokers.Delivery) {
 		rep, err := ep.sub.Hold(ctx, append(ds, more...))
 		c.pool.gaveBack(items, rep, len(more))
 		return func(bool) {
+			if !rep.Released && c.op != nil {
+				c.op.release, c.op.unreleased = pb.Release_RELEASE_PENDING, true
+			}
 			if err == nil {
 				return
 			}
@@ -224,30 +264,43 @@ func (c *consumer) abandon() {
 	c.giveBack(c.ep, ds)
 }
 
-// close closes the subscription and waits for it until limit; then it goes on
-// in the background and the receipt says that the release is pending.
+// close closes the subscription. It is closed, for the consumer, when the driver
+// has reported; at the limit the driver is asked for what it knows by then, goes
+// on in the background, and the receipt says that the release is pending.
 func (c *consumer) close(limit time.Duration, abandoned []*brokers.Delivery) {
 	ep := c.ep
 	c.ep = nil
-	c.at = deadlines{hold: c.at.hold, closing: time.Now().Add(limit)}
-	if ep == nil {
+	c.cut, c.at = false, deadlines{hold: c.at.hold, closing: time.Now().Add(limit)}
+	if ep != nil {
+		c.release(ep, append(c.pool.fence(ep, errClosed), abandoned...))
+	}
+	if c.unreported == 0 {
+		c.fire(lifecycle.Released, "")
+	}
+}
+
+// closingLate: the limit of a closing is over.
+func (c *consumer) closingLate(now time.Time) {
+	cut := false
+	for _, r := range c.reaping {
+		select {
+		case <-r.done:
+		default:
+			r.cut(errClosingLate)
+			cut = true
+		}
+	}
+	if !cut || c.cut {
 		c.fire(lifecycle.Released, "")
 		return
 	}
-	if c.op != nil {
-		c.op.release = pb.Release_RELEASE_PENDING
-	}
-	ds := append(c.pool.fence(ep, errClosed), abandoned...)
-	c.release(ep, ds, func(rep brokers.Report) {
-		c.pool.gaveBack(nil, rep, len(ds))
-		if c.op != nil && rep.Released && c.state == lifecycle.Closing {
-			c.op.release = pb.Release_RELEASE_CONFIRMED
-		}
-		c.fire(lifecycle.Released, "")
-	})
+	c.cut, c.at.closing = true, now.Add(reportGrace)
 }
 
-var errClosed = errors.New("the subscription was closed")
+var (
+	errClosed      = errors.New("the subscription was closed")
+	errClosingLate = errors.New("the time for closing is over")
+)
 
 // reap abandons what still runs and closes.
 func (c *consumer) reap() {
@@ -271,48 +324,59 @@ func (c *consumer) closingLimit() time.Duration {
 func (c *consumer) detach(err error) {
 	ep := c.ep
 	c.ep = nil
-	if ep == nil {
-		return
+	if ep != nil {
+		c.release(ep, c.pool.fence(ep, err))
 	}
-	ds := c.pool.fence(ep, err)
-	if c.op != nil {
-		c.op.release = pb.Release_RELEASE_PENDING
-	}
-	op := c.op
-	c.release(ep, ds, func(rep brokers.Report) {
-		c.pool.gaveBack(nil, rep, len(ds))
-		if op != nil && op == c.op && rep.Released {
-			op.release = pb.Release_RELEASE_CONFIRMED
-		}
-	})
 }
 
-// release closes a subscription in the background; the next start waits for it.
-func (c *consumer) release(ep *epoch, ds []*brokers.Delivery, then func(brokers.Report)) {
+// release closes a subscription in the background. The receipt of the verb under
+// way waits for its report, the next start for its end.
+func (c *consumer) release(ep *epoch, ds []*brokers.Delivery) {
 	r := c.receiver
 	c.receiver = nil
 	r.stop()
 	ep.cancel(errClosed)
+	delete(c.conds, pb.ConditionType_CONDITION_TYPE_ASSIGNED)
+	if c.op != nil {
+		c.op.release = pb.Release_RELEASE_PENDING
+	}
+	life, cut := context.WithCancelCause(c.s.reaping)
 	done := make(chan struct{})
-	c.reaping = append(c.reaping, done)
+	c.reaping = append(c.reaping, reap{cut, done})
+	c.unreported++
 	prev := c.call
 	go func() {
+		defer close(done)
+		defer cut(nil)
 		if prev != nil {
 			prev.cancel(errSuperseded)
 			<-prev.done
 		}
-		ctx, cancel := context.WithTimeout(c.s.reaping, holdTimeout)
+		ctx, cancel := context.WithTimeout(life, holdTimeout)
 		defer cancel()
 		r.wait(ctx)
-		rep, err := ep.sub.Close(ctx, ds)
+		late := c.pool.takeLate(ep)
+		rep, err := ep.sub.Close(ctx, append(ds, late...))
 		if err != nil {
 			c.log.Warn("closing a subscription", "error", err)
 		}
-		close(done)
-		if then != nil {
-			c.tell(func() { then(rep) })
-		}
+		c.tell(func() { c.released(rep, len(ds)+len(late)) })
 	}()
+}
+
+// released books what a closed subscription reported.
+func (c *consumer) released(rep brokers.Report, given int) {
+	c.unreported--
+	c.pool.gaveBack(nil, rep, given)
+	if o := c.op; o != nil && o.release == pb.Release_RELEASE_PENDING {
+		o.unreleased = o.unreleased || !rep.Released
+		if c.unreported == 0 && !o.unreleased {
+			o.release = pb.Release_RELEASE_CONFIRMED
+		}
+	}
+	if c.unreported == 0 && c.state == lifecycle.Closing {
+		c.fire(lifecycle.Released, "")
+	}
 }
 
 func (c *consumer) cancelCause() error {

@@ -24,15 +24,16 @@ func (k key) String() string { return k.namespace + "/" + k.name }
 // called by one driver call at a time, each cancelling the one before.
 type consumer struct {
 	key     key
+	number  uint64 // tells consumers apart that had the same name
 	s       *Supervisor
 	log     *slog.Logger
 	pool    *pool
 	inbox   inbox
 	stopped chan struct{} // closed when the actor has ended
 
-	// verb serialises changes of what is desired: decide, make durable, post.
-	verb sync.Mutex
-	// rec is the durable record; replaced whole under verb.
+	// turn serialises changes of what is desired: decide, make durable, post.
+	turn turn
+	// rec is the record; replaced whole by who has the turn.
 	rec atomic.Pointer[pb.Consumer]
 	// view is what the actor last published.
 	view atomic.Pointer[view]
@@ -40,14 +41,17 @@ type consumer struct {
 	config    atomic.Pointer[spec.Consumer]
 	receiptID atomic.Pointer[string]
 	deleted   atomic.Bool
+	owed      atomic.Bool // rec is not, or not for certain, what the store has
 	meter     meter
 
 	// Owned by the actor's goroutine.
-	fault    error  // why there is no config
-	next     func() // takes effect when it has stopped: a new spec
-	changed  bool   // publish also if the view is the same: desired or spec are not
-	lastRow  *pb.Transition
-	rows     uint64
+	fault    error          // why there is no config
+	next     func()         // takes effect when it has stopped: a new spec
+	changed  bool           // publish also if the view is the same: desired or spec are not
+	lastRow  *pb.Transition // not published yet
+	rows     uint64         // moves recorded
+	by       string         // who wants the moves being made
+	gone     bool           // deleted, and published so
 	state    lifecycle.State
 	since    time.Time
 	reason   string
@@ -56,15 +60,19 @@ type consumer struct {
 	epochs   uint64
 	handler  Handler
 	receiver *receiver
-	call     *call             // the driver call under way
-	reaping  []<-chan struct{} // closings that the next start waits for
-	op       *operation
-	timer    *time.Timer
-	at       deadlines
-	attempt  int       // failures in a row
-	answered int       // of them, those that the broker answered
-	running  time.Time // since when RUNNING, for the restart budget
-	final    bool      // the process shuts down or the consumer was deleted: STOPPED ends the actor
+	call     *call  // the driver call under way
+	reaping  []reap // closings that the next start waits for
+	// unreported closings have not told yet what became of their messages; the
+	// receipt waits for that.
+	unreported int
+	cut        bool // they were asked to
+	op         *operation
+	timer      *time.Timer
+	at         deadlines
+	attempt    int       // failures in a row
+	answered   int       // of them, those that the broker answered
+	running    time.Time // since when RUNNING, for the restart budget
+	final      bool      // the process shuts down or the consumer was deleted: STOPPED ends the actor
 }
 
 // deadlines are the moments that the actor's one timer waits for; zero: none.
@@ -82,7 +90,7 @@ func newConsumer(s *Supervisor, rec *pb.Consumer, cfg *spec.Consumer, fault erro
 	k := key{rec.GetSpec().GetNamespace(), rec.GetSpec().GetName()}
 	log := s.o.Log.With("consumer", k.String())
 	c := &consumer{
-		key: k, s: s, log: log, stopped: make(chan struct{}),
+		key: k, number: s.made.Add(1), s: s, log: log, stopped: make(chan struct{}),
 		pool:  newPool(s.clock, s.budgetOf(k.namespace), log, s.o.Jitter),
 		fault: fault, state: lifecycle.Stopped, since: time.Now(),
 	}
@@ -140,7 +148,7 @@ func (c *consumer) run() {
 	defer c.timer.Stop()
 	c.armHold()
 	c.converge()
-	for !c.final || c.state != lifecycle.Stopped {
+	for !c.final || c.state != lifecycle.Stopped || c.call != nil {
 		c.publish()
 		c.arm()
 		select {
@@ -151,6 +159,9 @@ func (c *consumer) run() {
 			c.due(time.Now())
 		}
 		c.settleDown()
+		if c.final && c.state == lifecycle.Stopped && c.call != nil {
+			c.call.cancel(errSuperseded)
+		}
 	}
 	c.publish()
 }
@@ -195,13 +206,13 @@ func (c *consumer) due(now time.Time) {
 		c.hardLimit()
 	}
 	if passed(&c.at.closing) {
-		c.fire(lifecycle.Released, "")
+		c.closingLate(now)
 	}
 }
 
 // settleDown fires what follows from nothing being in flight any more.
 func (c *consumer) settleDown() {
-	if c.call != nil || !c.pool.isQuiet() {
+	if c.call != nil || c.unreported > 0 || !c.pool.isQuiet() {
 		return
 	}
 	switch c.state {
@@ -209,6 +220,9 @@ func (c *consumer) settleDown() {
 		c.fire(lifecycle.Quiet, "")
 	case lifecycle.Draining:
 		if c.op != nil && c.op.consuming {
+			if c.ep == nil { // it was lost: nothing more can be consumed
+				c.missMark()
+			}
 			return
 		}
 		if c.goal() == goalPause && !c.stopping() {

@@ -23,16 +23,16 @@ var (
 )
 
 // CauseOf says why a handler's context, or one derived from it, ended: one of
-// the errors above, nil while it has not.
+// the errors above when the handler's did, nil while neither has.
 func CauseOf(ctx context.Context) error {
 	h, ok := ctx.Value(causeKey{}).(*handlerCtx)
 	if !ok {
 		return context.Cause(ctx)
 	}
-	if s := h.state.Load(); s != nil {
-		return s.why()
+	if why := h.ended(); why != nil {
+		return why
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 type causeKey struct{}
@@ -155,6 +155,6 @@ func (s *ctxState) end(err, cause error) {
 	close(s.done)
 	s.mu.Unlock()
 	for f := range funcs {
-		(*f)()
+		go (*f)()
 	}
 }

@@ -38,6 +38,11 @@ func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, err
 	if s.closing.Load() {
 		return nil, errorf(pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN, "the daemon is shutting down")
 	}
+	through, err := s.claim(ctx, cmd.Options.GetRequestId())
+	if err != nil {
+		return nil, err
+	}
+	defer through()
 	print := fingerprint(cmd)
 	if done, err := s.repeated(cmd.Options.GetRequestId(), print); done != nil || err != nil {
 		return done, err
@@ -55,6 +60,35 @@ func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, err
 		s.remember(ctx, id, print, results)
 	}
 	return results, nil
+}
+
+// claim waits until no other request with this id is under way, so that a retry
+// that overtakes the first gets its reply too. The caller calls through.
+func (s *Supervisor) claim(ctx context.Context, id string) (through func(), err error) {
+	if id == "" {
+		return func() {}, nil
+	}
+	for {
+		s.mu.Lock()
+		other := s.requests[id]
+		if other == nil {
+			mine := make(chan struct{})
+			s.requests[id] = mine
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				delete(s.requests, id)
+				s.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 func (s *Supervisor) doEach(ctx context.Context, cmd Command, keys []key) ([]*pb.VerbResult, error) {

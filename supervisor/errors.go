@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/supervisor/store"
 )
 
 func invalid(path, message string) *Error {
@@ -17,6 +18,11 @@ func invalid(path, message string) *Error {
 func storeError(err error) *Error {
 	return errorf(pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
 		"not done, because the state store cannot be written (pause, stop and kill still work): %v", err)
+}
+
+// uncertain tells whether a write that failed may still happen.
+func uncertain(err error) bool {
+	return err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrClosed)
 }
 
 func etagMismatch(k key, now string) *Error {

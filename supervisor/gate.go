@@ -21,24 +21,23 @@ func (p *pool) shut() {
 	p.tellIfQuiet()
 }
 
-// hold closes intake and gate. On return no further call starts, but for gaps
-// where the broker keeps positions. What has not started waits in strays.
-func (p *pool) hold() {
+// hold closes intake and gate. On return no further call starts, but, if they
+// are to be finished, for gaps where the broker keeps positions. What has not
+// started waits in strays.
+func (p *pool) hold(finishGaps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.intake, p.gate = intakeClosed, false
-	p.sweep(func(it *item) bool { return p.gap(it) })
-	if p.unstarted > 0 { // only gaps are left
-		p.gate = true
+	p.intake, p.gate = intakeClosed, gateClosed
+	p.sweep(func(it *item) bool { return finishGaps && p.gap(it) && !it.leaving })
+	if finishGaps {
+		p.gate = gateGaps
 		p.spawn()
 	}
 	p.tellIfQuiet()
 }
 
 // gap: something above it has begun, so giving it back would repeat that.
-func (p *pool) gap(it *item) bool {
-	return it.ep.high != nil && it.d.Position < it.ep.high[it.d.Origin.Index]
-}
+func (p *pool) gap(it *item) bool { return it.ep.gap(it.d) }
 
 // sweep moves what has not started into strays, but for what is to be kept.
 // Whatever was left to retry for ever is no longer blocked.
@@ -98,6 +97,15 @@ func (p *pool) takeStrays() []*item {
 	return out
 }
 
+// takeLate hands over what arrived after an epoch's fence.
+func (p *pool) takeLate(ep *epoch) []*brokers.Delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := ep.late
+	ep.late = nil
+	return out
+}
+
 // gaveBack books items given back, and the driver's own beyond them and others
 // that are booked already.
 func (p *pool) gaveBack(items []*item, r brokers.Report, others int) {
@@ -148,10 +156,12 @@ func (p *pool) abandon() ([]*brokers.Delivery, []*pb.AbandonedMessage) {
 			continue // between two chunks: it is about to leave
 		}
 		p.book(w, it)
+		p.strays = append(p.strays, w.steal()...)
 		named = append(named, p.named(it))
+		it.abandoned = true
+		p.count.abandoned++
 		if it.state != gone {
 			out = append(out, it.d)
-			p.count.abandoned++
 			p.gone(it)
 		}
 		it.ctx.cancel(context.Canceled, ErrKilled)
@@ -181,7 +191,7 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 	}
 	ep.fenced = true
 	ep.cancel(cause)
-	p.intake, p.gate = intakeClosed, false
+	p.intake, p.gate = intakeClosed, gateClosed
 	p.sweep(func(*item) bool { return false })
 	for w := range p.workers {
 		if it := w.cur.Load(); it != nil && w.lane != nil {
@@ -197,7 +207,7 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 			switch it.state {
 			case gone:
 				continue
-			case returning: // the driver has it already
+			case returning, sent: // the driver has it already
 			default:
 				out = append(out, it.d)
 			}
@@ -213,8 +223,10 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 // bookFenced counts what the fence does to an item.
 func (p *pool) bookFenced(it *item) {
 	switch {
-	case it.state == settling && it.settle == brokers.Ack:
+	case it.state == sent && it.settle == brokers.Ack:
 		p.count.unconfirmed++
+	case it.state == settling && it.settle == brokers.Ack:
+		p.count.willRepeat++
 	case it.state == claimed && p.runs(it):
 		// counted as late when its call returns
 	default:
@@ -233,25 +245,13 @@ func (p *pool) runs(it *item) bool {
 }
 
 // revoke gives up what has not started of some origins, without giving it
-// back, and waits until nothing of them runs or is on its way to the broker.
+// back, finishes their gaps, and returns when nothing of them runs or is on its
+// way to the broker, or when ctx ends.
 func (p *pool) revoke(ctx context.Context, origins []*brokers.Origin) {
 	of := func(it *item) bool { return slices.Contains(origins, it.d.Origin) }
-	p.mu.Lock()
-	strays := p.strays
-	p.strays = nil
-	p.sweep(func(it *item) bool { return !of(it) || p.gap(it) })
-	for _, it := range p.strays {
-		p.count.returned++
-		p.gone(it)
-	}
-	p.strays = strays
-	p.repay()
-	p.spawn()
-	p.mu.Unlock()
-	poke(p.credit)
 	t := time.NewTicker(tick)
 	defer t.Stop()
-	for p.holds(of) {
+	for first := true; p.yield(of, first); first = false {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -260,13 +260,36 @@ func (p *pool) revoke(ctx context.Context, origins []*brokers.Origin) {
 	}
 }
 
-// holds says whether an item of these is still in flight.
-func (p *pool) holds(of func(*item) bool) bool {
+// yield gives up what of these has not started and is no gap, and says whether
+// some of them are still in flight. A message that failed meanwhile has not
+// started either; chunks of workers are looked into the first time only.
+func (p *pool) yield(of func(*item) bool, first bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	keep := func(it *item) bool { return !of(it) || p.gap(it) }
+	idle := func(it *item) bool { return (it.state == queued || it.state == waiting) && !keep(it) }
+	if first || p.any(idle) {
+		strays := p.strays
+		p.strays = nil
+		p.sweep(keep)
+		for _, it := range p.strays {
+			p.count.returned++
+			p.gone(it)
+		}
+		p.strays = strays
+		p.repay()
+		p.spawn()
+		p.tellIfQuiet()
+		poke(p.credit)
+	}
+	return p.any(of)
+}
+
+// any says whether an item like this is in flight.
+func (p *pool) any(like func(*item) bool) bool {
 	for s := p.first; s != nil; s = s.next {
 		for i := range s.items {
-			if it := &s.items[i]; it.state != gone && of(it) {
+			if it := &s.items[i]; it.state != gone && like(it) {
 				return true
 			}
 		}

@@ -17,17 +17,25 @@ import (
 // if none is left. What cannot be written is so all the same: a hold has ended
 // when its time is over, also after a restart.
 func (s *Supervisor) expireHolds(c *consumer) {
-	c.verb.Lock()
-	defer c.verb.Unlock()
+	ctx, cut := context.WithCancelCause(context.Background())
+	defer cut(nil)
+	if c.turn.take(ctx, cut, false) != nil {
+		return
+	}
+	defer c.turn.give()
 	rec := c.rec.Load()
 	left := standing(rec.GetDesired().GetHolds(), time.Now())
-	if len(left) == len(rec.GetDesired().GetHolds()) || c.deleted.Load() {
+	if c.deleted.Load() {
+		return
+	}
+	if len(left) == len(rec.GetDesired().GetHolds()) {
+		c.post(c.armHold) // the wall clock went back meanwhile
 		return
 	}
 	next := proto.CloneOf(rec)
 	next.Desired.Holds = left
 	next.Etag, next.Updated = newEtag(), timestamppb.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), urgentStore)
+	ctx, cancel := context.WithTimeout(ctx, urgentStore)
 	defer cancel()
 	if err := s.putConsumer(ctx, next); err != nil {
 		s.recorder.owes(c)

@@ -22,8 +22,38 @@ type epoch struct {
 	settling      context.Context //nolint:containedctx // shared by calls that follow closely
 	endSettling   context.CancelFunc
 	settlingSince int64
-	// high is the highest position per origin that has begun to be handled.
-	high []int64
+	// high marks, by origin, how far handling has begun; with positions only.
+	high []mark
+	// late are deliveries that arrived after the fence.
+	late []*brokers.Delivery
+}
+
+// mark is the highest position of one origin that has begun to be handled.
+type mark struct {
+	origin   *brokers.Origin
+	position int64
+}
+
+// begin notes that a delivery is about to be handled.
+func (ep *epoch) begin(d *brokers.Delivery) {
+	if !ep.caps.Positions {
+		return
+	}
+	for len(ep.high) <= d.Origin.Index {
+		ep.high = append(ep.high, mark{})
+	}
+	if m := &ep.high[d.Origin.Index]; m.origin != d.Origin || m.position < d.Position {
+		*m = mark{d.Origin, d.Position}
+	}
+}
+
+// gap: something above has begun, so giving this back would repeat that.
+func (ep *epoch) gap(d *brokers.Delivery) bool {
+	if d.Origin.Index >= len(ep.high) {
+		return false
+	}
+	m := ep.high[d.Origin.Index]
+	return m.origin == d.Origin && d.Position < m.position
 }
 
 type itemState uint8
@@ -32,7 +62,8 @@ const (
 	queued    itemState = iota // in a lane
 	claimed                    // in a worker's chunk
 	waiting                    // between two attempts
-	settling                   // decided; on its way to the broker
+	settling                   // decided; to be handed to the driver
+	sent                       // handed to the driver
 	deadly                     // attempts used up; on its way to the dead letters
 	returning                  // being given back: the driver has it
 	gone                       // settled, given back, fenced or abandoned
@@ -55,11 +86,14 @@ type item struct {
 	state    itemState
 	released bool // cancelled from outside: this attempt does not count
 	buried   bool // its dead letter is confirmed
-	attempts int32
-	due      int64 // waiting: when it may be tried again
-	heap     int   // waiting: index in the heap
-	settle   brokers.Outcome
-	lastErr  error
+	leaving  bool // waiting: it is given back when due
+	// abandoned: a receipt has named it.
+	abandoned bool
+	attempts  int32
+	due       int64 // waiting: when it may be tried again
+	heap      int   // waiting: index in the heap
+	settle    brokers.Outcome
+	lastErr   error
 }
 
 // slab is one received batch. Its items stay listed until the last is gone.

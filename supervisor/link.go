@@ -41,6 +41,13 @@ func newLink(c *pb.Connection, d brokers.Driver, env brokers.Env, jitter func() 
 	return &link{cfg: c, driver: d, env: env, jitter: jitter, pace: make(chan struct{}, subscribesAtOnce)}
 }
 
+// hurry lets the next who needs the connection dial at once.
+func (l *link) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next = time.Time{}
+}
+
 // get returns the connection, dialling when there is none.
 func (l *link) get(ctx context.Context) (brokers.Conn, error) {
 	for {
@@ -102,7 +109,8 @@ func (l *link) dial(done chan struct{}) {
 	close(done)
 }
 
-// subscribe opens one consumer's intake, in its turn.
+// subscribe opens one consumer's intake, in its turn. Waiting for the turn takes
+// as long as ctx allows, the rest has limits of its own.
 func (l *link) subscribe(ctx context.Context, source any, o brokers.Observer) (brokers.Subscription, error) {
 	conn, err := l.get(ctx)
 	if err != nil {
@@ -114,6 +122,8 @@ func (l *link) subscribe(ctx context.Context, source any, o brokers.Observer) (b
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
 	return conn.Subscribe(ctx, source, o)
 }
 

@@ -15,6 +15,12 @@ const (
 	killGrace = 500 * time.Millisecond
 	// killClose is how long a kill waits for the broker's confirmation.
 	killClose = 500 * time.Millisecond
+	// reportGrace is how long a driver may take to report what it knows, once it
+	// was asked.
+	reportGrace = 100 * time.Millisecond
+	// startTimeout bounds a start as a whole: each of its parts has its own limit,
+	// but the turn among many consumers on one connection may take long.
+	startTimeout = time.Hour
 	// closeGrace is how long a stop waits for it beyond its hard limit.
 	closeGrace = 1500 * time.Millisecond
 	// holdTimeout bounds giving back, and closing in the background.
@@ -29,6 +35,9 @@ func (c *consumer) fire(e lifecycle.Event, why string) bool {
 	row, ok := c.s.machine.Next(c.state, e)
 	if !ok {
 		return false
+	}
+	if c.lastRow != nil {
+		c.publish() // each move is shown, also when many are made at once
 	}
 	from := c.state
 	c.state = row.To
@@ -69,7 +78,7 @@ func (c *consumer) effect(e lifecycle.Effect, why string) {
 	case lifecycle.Reap:
 		c.reap()
 	case lifecycle.Hurry:
-		c.at.closing = time.Now().Add(killClose)
+		c.cut, c.at.closing = false, time.Now().Add(killClose)
 	case lifecycle.Detach:
 		c.detach(errors.New(why))
 	case lifecycle.Delay:
@@ -80,6 +89,7 @@ func (c *consumer) effect(e lifecycle.Effect, why string) {
 		c.endOp(pb.ReceiptOutcome_RECEIPT_OUTCOME_UNSPECIFIED)
 		if c.state == lifecycle.Stopped {
 			c.closeHandler()
+			delete(c.conds, pb.ConditionType_CONDITION_TYPE_CONNECTED)
 		}
 	}
 }
@@ -128,7 +138,7 @@ func (c *consumer) softLimit() {
 	if c.op != nil {
 		c.op.softFired = true
 	}
-	if c.goal() == goalPause && !c.stopping() {
+	if c.state == lifecycle.Pausing || c.state == lifecycle.Draining && c.goal() == goalPause && !c.stopping() {
 		c.fire(lifecycle.SoftQuiet, "soft limit")
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
-	"github.com/seed-111f5b8e/supervisord/supervisor/lifecycle"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -24,12 +23,18 @@ type operation struct {
 	softFired  bool
 	hardFired  bool
 	release    pb.Release
+	unreleased bool // the broker did not confirm all that was given back
 	abandoned  []*pb.AbandonedMessage
-	done       chan struct{} // closed when the receipt is written
+	ended      chan struct{} // closed when there is a receipt
+	done       chan struct{} // closed when it is written, or the store refused it
 	limitsFrom time.Time
 	backlog    time.Duration
 	receipt    *pb.Receipt
 	durable    bool // the receipt is
+}
+
+func newOperation(soft, hard time.Duration) *operation {
+	return &operation{ended: make(chan struct{}), done: make(chan struct{}), soft: soft, hard: hard}
 }
 
 func (o *operation) verb() pb.Verb { return o.pb.GetVerb() }
@@ -39,7 +44,7 @@ func (c *consumer) startOp(o *operation) {
 	c.endOp(pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN)
 	o.base = c.pool.counters()
 	c.at.soft, c.at.hard = time.Time{}, time.Time{}
-	if c.state == lifecycle.Closing {
+	if c.unreported > 0 {
 		o.release = pb.Release_RELEASE_PENDING
 	}
 	c.op = o
@@ -108,5 +113,6 @@ func (c *consumer) writeReceipt(o *operation, outcome pb.ReceiptOutcome) {
 		}
 	}
 	o.receipt = r
+	close(o.ended)
 	c.s.recorder.receipt(c, o)
 }

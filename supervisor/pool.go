@@ -22,6 +22,15 @@ const (
 	intakeOpen                 // handled
 )
 
+// gate says which handler calls may start.
+type gate uint8
+
+const (
+	gateClosed gate = iota
+	gateGaps        // of messages below a position that has begun
+	gateOpen
+)
+
 // poolConfig is what the spec says of the message path. It is replaced whole.
 type poolConfig struct {
 	handler     Handler
@@ -63,7 +72,7 @@ type pool struct {
 	cfg      poolConfig
 	ep       *epoch
 	intake   intake
-	gate     bool // open: handler calls may start
+	gate     gate
 	lanes    []*lane
 	spread   int // lanes that keys are spread over
 	ready    ring
@@ -113,14 +122,6 @@ func (p *pool) configure(cfg poolConfig) {
 	poke(p.credit)
 }
 
-// scale changes the number of slots: growing at once, shrinking as they free.
-func (p *pool) scale(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cfg.concurrency = n
-	p.spawn()
-}
-
 // open begins an epoch: what it delivers is handled.
 func (p *pool) open(ep *epoch) {
 	p.mu.Lock()
@@ -130,7 +131,7 @@ func (p *pool) open(ep *epoch) {
 		// Only now may a key go to another lane than before.
 		p.lanes, p.ready, p.spread = nil, ring{}, p.cfg.lanes
 	}
-	p.intake, p.gate = intakeOpen, true
+	p.intake, p.gate = intakeOpen, gateOpen
 	p.spawn()
 	poke(p.credit)
 }
@@ -142,6 +143,10 @@ func (p *pool) add(ep *epoch, ds []brokers.Delivery) {
 	defer p.mu.Unlock()
 	p.count.received += int64(len(ds))
 	if ep.fenced {
+		p.count.returned += int64(len(ds))
+		for i := range ds {
+			ep.late = append(ep.late, &ds[i])
+		}
 		return
 	}
 	s.prev = p.last
@@ -201,7 +206,7 @@ func (p *pool) active() int { return len(p.workers) + p.leaked }
 // spawn starts a worker when there is work and a slot; each worker that finds
 // more work starts the next, so that short bursts stay on few.
 func (p *pool) spawn() {
-	if !p.gate || p.active() >= p.cfg.concurrency {
+	if p.gate == gateClosed || p.active() >= p.cfg.concurrency {
 		return
 	}
 	l := p.ready.pop()
@@ -306,6 +311,10 @@ func (p *pool) wakeUp() {
 		it := p.waits[0]
 		heap.Pop(&p.waits)
 		switch {
+		case it.leaving:
+			p.unstarted--
+			p.settle(it, brokers.Release)
+			continue
 		case it.lane == nil: // its dead letter could not be published
 			p.unstarted--
 			p.bury(it)
@@ -319,6 +328,7 @@ func (p *pool) wakeUp() {
 		p.ready.push(it.lane)
 	}
 	p.setWake()
+	p.flush()
 	p.spawn()
 }
 

@@ -72,8 +72,11 @@ func parseToken(t string) (key, error) {
 
 // in says whether the consumer is of a namespace ("*": any) and a selector.
 func (c *consumer) in(namespace string, sel spec.Selector) bool {
-	return (namespace == everywhere || c.key.namespace == namespaceOr(namespace)) &&
-		sel.Matches(c.rec.Load().GetSpec().GetLabels())
+	return inScope(c.key, c.rec.Load(), namespace, sel)
+}
+
+func inScope(k key, rec *pb.Consumer, namespace string, sel spec.Selector) bool {
+	return (namespace == everywhere || k.namespace == namespaceOr(namespace)) && sel.Matches(rec.GetSpec().GetLabels())
 }
 
 // Watch hands what is, then SYNCED, then each change to send, until ctx ends
@@ -84,13 +87,14 @@ func (s *Supervisor) Watch(ctx context.Context, r *pb.WatchRequest, send func(*p
 	if err != nil {
 		return invalid("selector", err.Error())
 	}
-	match := func(c *consumer) bool {
-		return c.in(r.GetNamespace(), sel) && (len(r.GetNames()) == 0 || slices.Contains(r.GetNames(), c.key.name))
+	match := func(c *consumer, rec *pb.Consumer) bool {
+		return inScope(c.key, rec, r.GetNamespace(), sel) && (len(r.GetNames()) == 0 || slices.Contains(r.GetNames(), c.key.name))
 	}
 	rev := r.GetSinceRevision()
+	shown := map[*consumer]uint64{} // by the snapshot, which may be ahead of rev
 	if rev == 0 {
 		rev = s.hub.now()
-		if err := s.sendAll(rev, match, send); err != nil {
+		if shown, err = s.sendAll(rev, match, send); err != nil {
 			return err
 		}
 	} else if _, _, ok := s.hub.after(rev, 0); !ok {
@@ -100,7 +104,7 @@ func (s *Supervisor) Watch(ctx context.Context, r *pb.WatchRequest, send func(*p
 	t := time.NewTicker(bookmarkEvery)
 	defer t.Stop()
 	return s.hub.follow(ctx, rev, func(e event) error {
-		if !match(e.c) {
+		if !match(e.c, e.rec) || e.view != nil && e.revision <= shown[e.c] {
 			return nil
 		}
 		return send(e.message())
@@ -109,17 +113,21 @@ func (s *Supervisor) Watch(ctx context.Context, r *pb.WatchRequest, send func(*p
 	}, t.C)
 }
 
-func (s *Supervisor) sendAll(rev uint64, match func(*consumer) bool, send func(*pb.WatchResponse) error) error {
+// sendAll sends what is, then SYNCED, and returns the revision of each consumer
+// as it was sent.
+func (s *Supervisor) sendAll(rev uint64, match func(*consumer, *pb.Consumer) bool, send func(*pb.WatchResponse) error) (map[*consumer]uint64, error) {
+	shown := map[*consumer]uint64{}
 	for _, c := range s.all() {
-		if !match(c) {
+		now := c.snapshot()
+		if !match(c, now) {
 			continue
 		}
-		err := send(&pb.WatchResponse{Revision: rev, Event: &pb.WatchResponse_Consumer{Consumer: c.snapshot()}})
-		if err != nil {
-			return err
+		if err := send(&pb.WatchResponse{Revision: rev, Event: &pb.WatchResponse_Consumer{Consumer: now}}); err != nil {
+			return nil, err
 		}
+		shown[c] = now.GetStatus().GetRevision()
 	}
-	return send(&pb.WatchResponse{Revision: rev, Event: &pb.WatchResponse_Synced{Synced: &pb.Synced{}}})
+	return shown, send(&pb.WatchResponse{Revision: rev, Event: &pb.WatchResponse_Synced{Synced: &pb.Synced{}}})
 }
 
 // InFlight lists the messages of one consumer that are taken and not settled,
@@ -217,17 +225,17 @@ func (s *Supervisor) Transitions(r *pb.ListTransitionsRequest) (*pb.ListTransiti
 	if err != nil {
 		return nil, storeReadError(err)
 	}
-	rows = append(rows, s.recorder.gathered(c.key)...)
+	rows = append(rows, s.recorder.gathered(c)...)
 	return &pb.ListTransitionsResponse{Transitions: rows[max(0, len(rows)-limit):]}, nil
 }
 
 // gathered are the moves of a consumer that are not written yet.
-func (r *recorder) gathered(k key) []*pb.Transition {
+func (r *recorder) gathered(c *consumer) []*pb.Transition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*pb.Transition
 	for _, row := range r.rows {
-		if row.key == k {
+		if row.c == c {
 			out = append(out, row.t)
 		}
 	}

@@ -2,8 +2,10 @@ package supervisor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -25,6 +27,7 @@ type rig struct {
 	t       *testing.T
 	ctx     context.Context //nolint:containedctx // the test's own
 	broker  *memory.Broker
+	driver  *mortal
 	path    string
 	fault   atomic.Pointer[error]
 	store   *store.Store
@@ -89,7 +92,7 @@ func (r *rig) open() {
 	if err != nil {
 		r.t.Fatalf("open store: %v", err)
 	}
-	driver := &memory.Driver{Broker: r.broker}
+	driver := &mortal{Driver: &memory.Driver{Broker: r.broker}}
 	drivers := map[string]brokers.Driver{"memory": driver}
 	daemon, faults := spec.CheckDaemon(&pb.DaemonConfig{Connections: []*pb.Connection{{
 		Name: "main", Broker: &pb.Connection_Memory{Memory: &pb.MemoryConnection{}},
@@ -108,7 +111,7 @@ func (r *rig) open() {
 	if err != nil {
 		r.t.Fatalf("new supervisor: %v", err)
 	}
-	r.store, r.s = st, s
+	r.store, r.s, r.driver = st, s, driver
 	if r.opened != nil {
 		r.opened(s)
 	}
@@ -133,6 +136,43 @@ func (r *rig) close() []*pb.Receipt {
 	}
 	r.s, r.store = nil, nil
 	return receipts
+}
+
+// mortal is a driver of a process that may die: then nobody gets to the broker
+// any more.
+type mortal struct {
+	*memory.Driver
+	dead atomic.Bool
+}
+
+func (d *mortal) Open(ctx context.Context, c *pb.Connection, env brokers.Env) (brokers.Conn, error) {
+	if d.dead.Load() {
+		return nil, &brokers.Error{Class: brokers.Refused, Op: "connect", Err: errors.New("the process is dead")}
+	}
+	return d.Driver.Open(ctx, c, env)
+}
+
+// crash ends the supervisor as kill -9 does: the broker loses its connections,
+// and what it had not yet written is lost. What runs of it goes on in vain.
+func (r *rig) crash() {
+	r.t.Helper()
+	synctest.Wait() // no write is under way
+	state, err := os.ReadFile(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.path += "-"
+	if err := os.WriteFile(r.path, state, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.driver.dead.Store(true)
+	r.broker.Lose()
+	old, kept := r.s, r.store
+	r.s, r.store = nil, nil
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	cancel(errors.New("killed"))
+	_, _ = old.Shutdown(ctx) // of no interest: nobody would have seen it
+	_ = kept.Close()
 }
 
 // newSpec is a consumer of queue name with the test handler.

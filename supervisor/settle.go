@@ -60,6 +60,9 @@ func (p *pool) flushAll() {
 			return
 		}
 		ep := batch[0].ep
+		for _, it := range batch {
+			it.state = sent
+		}
 		p.mu.Unlock()
 
 		out = slices.Grow(out[:0], len(batch))
@@ -119,7 +122,7 @@ func (p *pool) settled(it *item, err error) {
 // trying it at the longest backoff where there is no target.
 func (p *pool) bury(it *item) {
 	if p.cfg.deadLetter == nil {
-		if !p.gate {
+		if !p.goesOn(it) {
 			p.settle(it, brokers.Release)
 			return
 		}
@@ -175,7 +178,7 @@ func (p *pool) buried(it *item, err error) {
 		delete(p.blocked, it)
 		it.buried = true
 		p.settle(it, brokers.Ack)
-	case !p.gate:
+	case !p.goesOn(it):
 		p.settle(it, brokers.Release)
 	default:
 		p.block(it, "dead letter not confirmed: "+err.Error())

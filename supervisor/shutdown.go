@@ -19,45 +19,63 @@ const linkClose = time.Second
 // abandoned.
 var ErrHardLimit = errors.New("the hard limit fired while handlers were still running")
 
+// shutdown is what Shutdown returns.
+type shutdown struct {
+	receipts []*pb.Receipt
+	err      error
+}
+
 // Shutdown ends all consumers under the one budget of the configuration: all
 // intakes closed first, then all stopped in parallel; what is desired stays.
 // It returns the receipts of those that were not stopped already, and
 // ErrHardLimit when work had to be abandoned. It returns within the hard limit
-// and two seconds. When ctx ends it kills what is left.
+// and two seconds. When ctx ends it kills what is left. Called again it waits
+// for the first call and returns the same.
 func (s *Supervisor) Shutdown(ctx context.Context) ([]*pb.Receipt, error) {
-	s.closing.Store(true)
+	if s.closing.CompareAndSwap(false, true) {
+		s.outcome.receipts, s.outcome.err = s.shutDown(ctx)
+		close(s.ended)
+	}
+	<-s.ended
+	return s.outcome.receipts, s.outcome.err
+}
+
+func (s *Supervisor) shutDown(ctx context.Context) ([]*pb.Receipt, error) {
+	began, fired := time.Now(), s.hardLimits.Load()
+	d := s.o.Daemon.Shutdown
+	s.stopAccepting(errors.New("the process is shutting down"))
+	for _, c := range s.unsorted() {
+		c.closeIntake(d.Mode)
+	}
 	s.applying.Lock() // nothing is added any more
 	defer s.applying.Unlock()
 	s.stopMeters(errors.New("shutting down"))
-	s.meters.Wait()
-	d := s.o.Daemon.Shutdown
 	all := s.all()
-	for _, c := range all {
-		c.closeIntake(d.Mode)
-	}
-	began := time.Now()
 	ops := make([]*operation, 0, len(all))
 	for _, c := range all {
-		o := &operation{done: make(chan struct{}), soft: d.Soft, hard: d.Hard}
+		o := newOperation(d.Soft, d.Hard)
 		o.pb = &pb.Operation{
-			Id: newID(), Verb: pb.Verb_VERB_SHUTDOWN, Actor: "supervisord", Reason: "the process is shutting down",
+			Id: newID(), Verb: pb.Verb_VERB_SHUTDOWN, Actor: itself, Reason: "the process is shutting down",
 			Started: timestamppb.New(began), Soft: durationpb.New(d.Soft), Hard: durationpb.New(d.Hard),
 		}
-		if c.post(func() { c.shutDown(o, d.Mode) }) {
+		if c.post(func() { o = c.shutDown(o, d.Mode) }) && o != nil {
 			ops = append(ops, o)
 		}
 	}
 	forced := s.awaitStopped(ctx, all, began.Add(d.Hard+2*killClose))
+	s.meters.Wait()
 	s.clock.stop()
 	s.recorder.close()
-	err := s.closeLinks(ctx)
-	if forced {
+	err := s.closeLinks(ctx, began.Add(d.Hard+2*time.Second-reportGrace))
+	if forced || s.hardLimits.Load() > fired {
 		err = errors.Join(err, ErrHardLimit)
 	}
 	receipts := make([]*pb.Receipt, 0, len(ops))
 	for _, o := range ops {
-		if o.receipt == nil {
-			continue
+		select {
+		case <-o.ended:
+		default:
+			continue // its actor did not end
 		}
 		receipts = append(receipts, o.receipt)
 		if o.receipt.GetHardFired() {
@@ -76,32 +94,41 @@ func (c *consumer) closeIntake(m pb.ShutdownMode) {
 	c.pool.stopStarting()
 }
 
-// shutDown stops the consumer for good, on its actor.
-func (c *consumer) shutDown(o *operation, m pb.ShutdownMode) {
-	c.final = true
+// shutDown stops the consumer for good, on its actor, and returns the operation
+// whose receipt tells of it: o, or the one under way; nil when it is at rest.
+func (c *consumer) shutDown(o *operation, m pb.ShutdownMode) *operation {
+	c.final, c.by = true, itself
+	defer func() { c.by = "" }()
 	c.next = nil
 	e := lifecycle.Stop
 	if m == pb.ShutdownMode_SHUTDOWN_MODE_DRAIN {
 		e = lifecycle.Drain
 	}
 	if _, ok := c.s.machine.Next(c.state, e); !ok {
-		if c.state == lifecycle.Draining || c.state == lifecycle.Finishing {
-			c.tighten(o)
-		}
-		return
+		c.tighten(o)
+		return c.op
 	}
 	c.startOp(o)
 	c.fire(e, o.pb.GetReason())
+	return o
 }
 
 // tighten lets the shutdown's limits cut those of the verb under way.
 func (c *consumer) tighten(o *operation) {
-	now := time.Now()
-	if soft := now.Add(o.soft); c.at.soft.IsZero() || soft.Before(c.at.soft) {
-		c.at.soft = soft
+	if c.op != nil && c.op.consuming {
+		c.missMark()
 	}
-	if hard := now.Add(o.hard); c.at.hard.IsZero() || hard.Before(c.at.hard) {
-		c.at.hard = hard
+	earlier := func(t *time.Time, limit time.Duration) {
+		if at := time.Now().Add(limit); t.IsZero() || at.Before(*t) {
+			*t = at
+		}
+	}
+	switch c.state {
+	case lifecycle.Draining, lifecycle.Finishing:
+		earlier(&c.at.soft, o.soft)
+		earlier(&c.at.hard, o.hard)
+	case lifecycle.Aborting:
+		earlier(&c.at.hard, o.hard)
 	}
 }
 
@@ -140,19 +167,19 @@ func (c *consumer) killAtEnd() {
 	if _, ok := c.s.machine.Next(c.state, lifecycle.Kill); !ok {
 		return
 	}
-	c.startOp(&operation{done: make(chan struct{}), hard: killGrace, kill: true, pb: &pb.Operation{
-		Id: newID(), Verb: pb.Verb_VERB_KILL, Actor: "supervisord", Started: timestamppb.Now(),
-	}})
+	o := newOperation(0, killGrace)
+	o.kill = true
+	o.pb = &pb.Operation{Id: newID(), Verb: pb.Verb_VERB_KILL, Actor: itself, Started: timestamppb.Now()}
+	c.startOp(o)
 	c.fire(lifecycle.Kill, "the shutdown's time is up")
 }
 
 // closeLinks waits for closings that are under way, but not for ever, then
-// ends the connections.
-func (s *Supervisor) closeLinks(ctx context.Context) error {
+// ends the connections. It takes until the time given, or a little longer.
+func (s *Supervisor) closeLinks(ctx context.Context, until time.Time) error {
 	ctx = context.WithoutCancel(ctx)
-	bounded, cancel := context.WithTimeout(ctx, killClose)
-	defer cancel()
-	var reaping []<-chan struct{}
+	limit := min(killClose, max(reportGrace, time.Until(until)/3))
+	var reaping []reap
 	for _, c := range s.all() {
 		select {
 		case <-c.stopped:
@@ -160,13 +187,13 @@ func (s *Supervisor) closeLinks(ctx context.Context) error {
 		default:
 		}
 	}
-	waitAll(bounded, reaping)
+	waitAll(ctx, limit, reaping)
 	s.stopReaping(errors.New("the process ends"))
-	waitAll(ctx, reaping) // each returns with its context
+	waitAll(ctx, limit, reaping) // each returns with its context
 	errs := make(chan error)
 	for _, l := range s.links {
 		go func() {
-			bounded, cancel := context.WithTimeout(ctx, linkClose)
+			bounded, cancel := context.WithTimeout(ctx, min(linkClose, max(reportGrace, time.Until(until))))
 			defer cancel()
 			errs <- l.close(bounded)
 		}()
@@ -187,5 +214,5 @@ func (p *pool) stopStarting() {
 		p.shut()
 		return
 	}
-	p.hold()
+	p.hold(false)
 }

@@ -41,7 +41,7 @@ func (c *consumer) publish() {
 	} else if old != nil {
 		v.caps = old.caps
 	}
-	if old != nil && v.same(old) && !c.changed {
+	if c.gone || old != nil && v.same(old) && !c.changed {
 		return
 	}
 	c.changed = false

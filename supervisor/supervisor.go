@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -57,15 +58,25 @@ type Supervisor struct {
 	stopReaping context.CancelCauseFunc
 
 	hardLimits atomic.Int64
+	made       atomic.Uint64 // consumers
 	closing    atomic.Bool
-	stopMeters context.CancelCauseFunc
-	meters     sync.WaitGroup
+	// accepting ends when the shutdown begins, and with it waits for the store.
+	accepting     context.Context //nolint:containedctx // the supervisor's own lifetime
+	stopAccepting context.CancelCauseFunc
+	ended         chan struct{} // closed when Shutdown is through
+	outcome       shutdown
+	stopMeters    context.CancelCauseFunc
+	meters        sync.WaitGroup
 
 	applying  sync.Mutex // one Apply or Delete at a time
 	mu        sync.RWMutex
 	consumers map[key]*consumer
 	budgets   map[string]*budget
+	requests  map[string]chan struct{} // ids under way; closed when they are through
 }
+
+// newHandlerTimeout bounds the making of a handler at a start.
+const newHandlerTimeout = 30 * time.Second
 
 // New loads what the store holds and starts every consumer as desired. One
 // whose operation was under way when the process died gets an INTERRUPTED
@@ -80,9 +91,11 @@ func New(o Options) (*Supervisor, error) {
 	s := &Supervisor{
 		o: o, machine: lifecycle.NewMachine(), clock: newClock(), hub: newHub(o.Store.Boot()),
 		links: map[string]*link{}, kinds: map[string]HandlerKind{}, started: time.Now(),
+		ended: make(chan struct{}), requests: map[string]chan struct{}{},
 		bytes: newBudget(o.Daemon.BytesInFlight, nil), consumers: map[key]*consumer{}, budgets: map[string]*budget{},
 	}
 	s.reaping, s.stopReaping = context.WithCancelCause(context.Background())
+	s.accepting, s.stopAccepting = context.WithCancelCause(context.Background())
 	s.recorder = newRecorder(s)
 	s.wire()
 	recs, err := o.Store.Load()
@@ -92,13 +105,40 @@ func New(o Options) (*Supervisor, error) {
 	if err := s.interrupted(recs); err != nil {
 		return nil, err
 	}
-	go s.recorder.run()
+	made := make([]*consumer, 0, len(recs))
 	for _, rec := range recs {
 		cfg, fault := s.check(rec.GetSpec())
-		s.add(rec, cfg, fault)
+		c := newConsumer(s, rec, cfg, fault)
+		if err := c.recall(); err != nil {
+			return nil, err
+		}
+		made = append(made, c)
+	}
+	go s.recorder.run()
+	for _, c := range made {
+		s.add(c)
 	}
 	s.startMeters()
 	return s, nil
+}
+
+// recall takes up where an earlier process left off.
+func (c *consumer) recall() error {
+	rows, err := c.s.o.Store.Transitions(c.key.namespace, c.key.name, 1)
+	if err != nil {
+		return fmt.Errorf("load the history of %s: %w", c.key, err)
+	}
+	receipts, err := c.s.o.Store.Receipts(c.key.namespace, c.key.name, 1)
+	if err != nil {
+		return fmt.Errorf("load the receipts of %s: %w", c.key, err)
+	}
+	for _, row := range rows {
+		c.rows = row.GetSequence()
+	}
+	for _, r := range receipts {
+		c.receiptID.Store(new(r.GetId()))
+	}
+	return nil
 }
 
 // wire makes links and tables from the configuration.
@@ -161,13 +201,11 @@ func (s *Supervisor) check(sp *pb.ConsumerSpec) (*spec.Consumer, error) {
 }
 
 // add starts an actor; the caller holds applying, or nobody else is there yet.
-func (s *Supervisor) add(rec *pb.Consumer, cfg *spec.Consumer, fault error) *consumer {
-	c := newConsumer(s, rec, cfg, fault)
+func (s *Supervisor) add(c *consumer) {
 	s.mu.Lock()
 	s.consumers[c.key] = c
 	s.mu.Unlock()
 	go c.run()
-	return c
 }
 
 func (s *Supervisor) budgetOf(namespace string) *budget {
@@ -207,8 +245,30 @@ func (s *Supervisor) putConsumer(ctx context.Context, rec *pb.Consumer) error {
 	return s.o.Store.Update(ctx, func(tx *store.Tx) error { return tx.PutConsumer(rec) })
 }
 
-func (s *Supervisor) newHandler(cfg *spec.Consumer, env HandlerEnv) (Handler, error) {
-	return s.kinds[cfg.HandlerKind].New(cfg.Full, env)
+// newHandler makes a handler. One that is not there when ctx ends is closed
+// when it comes.
+func (s *Supervisor) newHandler(ctx context.Context, cfg *spec.Consumer, env HandlerEnv) (Handler, error) {
+	ctx, cancel := context.WithTimeout(ctx, newHandlerTimeout)
+	defer cancel()
+	var h Handler
+	made := Go(func() (err error) {
+		h, err = s.kinds[cfg.HandlerKind].New(cfg.Full, env)
+		return err
+	})
+	select {
+	case err := <-made:
+		return h, err
+	case <-ctx.Done():
+	}
+	go func() {
+		if <-made != nil {
+			return
+		}
+		if closer, ok := h.(io.Closer); ok {
+			<-Go(closer.Close)
+		}
+	}()
+	return nil, fmt.Errorf("it was not ready in %s: look at what it waits for, then start the consumer", newHandlerTimeout)
 }
 
 func (c *consumer) handlerEnv() HandlerEnv { return HandlerEnv{Log: c.log, Secret: spec.Secret} }

@@ -19,7 +19,9 @@ const (
 	defaultHold = "operator"
 	// urgentStore is how long pause, stop and kill wait for the store; then
 	// they act all the same.
-	urgentStore = 700 * time.Millisecond
+	urgentStore = 500 * time.Millisecond
+	// killAnswer is when a kill answers at the latest, its receipt written or not.
+	killAnswer = 1900 * time.Millisecond
 	// storeTimeout is how long the other verbs wait.
 	storeTimeout = 10 * time.Second
 )
@@ -34,32 +36,60 @@ func (c *consumer) do(ctx context.Context, cmd Command) (*pb.VerbResult, error) 
 	if cmd.Verb == pb.Verb_VERB_DELETE {
 		return c.delete(ctx, cmd)
 	}
-	c.verb.Lock()
-	res, op, err := c.decideAndMove(ctx, cmd)
-	c.verb.Unlock()
+	until := time.Now().Add(killAnswer)
+	wctx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	if err := c.turn.take(wctx, cut, urgent(cmd.Verb)); err != nil {
+		return nil, err
+	}
+	res, op, err := c.decideAndMove(wctx, cmd)
+	c.turn.give()
 	if err != nil || op == nil || cmd.Verb != pb.Verb_VERB_KILL {
 		return res, err
 	}
-	return c.awaitKill(ctx, res, op)
+	return c.awaitKill(ctx, until, res, op)
 }
 
-// awaitKill waits for the receipt; a kill bounds itself.
-func (c *consumer) awaitKill(ctx context.Context, res *pb.VerbResult, op *operation) (*pb.VerbResult, error) {
+// awaitKill waits for the receipt, and, but no longer than until, for its being
+// written. A kill bounds itself.
+func (c *consumer) awaitKill(ctx context.Context, until time.Time, res *pb.VerbResult, op *operation) (*pb.VerbResult, error) {
 	select {
-	case <-op.done:
-		res.Receipt = op.receipt
-		res.Durable = res.GetDurable() && op.durable
-		res.State = c.view.Load().state.Public()
+	case <-op.ended:
+	case <-c.stopped:
+		select {
+		case <-op.ended:
+		default:
+			return nil, c.over()
+		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	durable := false
+	select {
+	case <-op.done:
+		durable = op.durable
+	case <-t.C:
+	}
+	res.Receipt, res.Durable, res.State = op.receipt, res.GetDurable() && durable, op.receipt.GetState()
 	return res, nil
 }
 
-// decideAndMove runs under c.verb.
+// over is why nothing can be done with a consumer whose actor has ended.
+func (c *consumer) over() *Error {
+	if c.deleted.Load() {
+		return errorf(pb.ErrorReason_ERROR_REASON_NOT_FOUND, "no consumer %s", c.key)
+	}
+	return errorf(pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN, "the daemon is shutting down")
+}
+
+// decideAndMove is called by the one who has the turn.
 func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResult, *operation, error) {
-	rec, st := c.rec.Load(), pb.State_STATE_STOPPED
-	c.post(func() { st = c.state.Public() })
+	rec, st := c.rec.Load(), pb.State_STATE_UNSPECIFIED
+	if c.deleted.Load() || !c.post(func() { st = c.state.Public() }) {
+		return nil, nil, c.over()
+	}
 	if want := cmd.Options.GetEtag(); want != "" && want != rec.GetEtag() {
 		return nil, nil, etagMismatch(c.key, rec.GetEtag())
 	}
@@ -75,7 +105,11 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 		Namespace: c.key.namespace, Name: c.key.name, StateBefore: st, State: st,
 		Durable: true, Etag: rec.GetEtag(), Revision: c.s.hub.now(), Note: note,
 	}
-	res.Effect = effectOf(d, proto.Equal(want, rec.GetDesired()))
+	same := proto.Equal(want, rec.GetDesired())
+	res.Effect = effectOf(d, same)
+	if cmd.Verb == pb.Verb_VERB_SCALE && same {
+		res.Effect = pb.Effect_EFFECT_NO_OP
+	}
 	if cmd.Options.GetDryRun() {
 		res.Predictions = c.predict(cmd, d)
 		return res, nil, nil
@@ -92,10 +126,12 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 	if err := c.save(ctx, cmd, rec, want, res); err != nil {
 		return nil, nil, err
 	}
-	c.post(func() {
+	if !c.post(func() {
 		op = c.carryOut(cmd, op)
 		res.State = c.state.Public()
-	})
+	}) {
+		return nil, nil, c.over()
+	}
 	if op != nil {
 		res.Operation = op.pb.GetId()
 		res.Effect = pb.Effect_EFFECT_ACTED
@@ -104,9 +140,10 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 	return res, op, nil
 }
 
-// save makes what is desired durable, if it changed.
+// save makes what is desired durable, if it is not already. Its wait for the
+// store ends with ctx.
 func (c *consumer) save(ctx context.Context, cmd Command, rec *pb.Consumer, want *pb.Desired, res *pb.VerbResult) error {
-	if proto.Equal(want, rec.GetDesired()) {
+	if proto.Equal(want, rec.GetDesired()) && !c.owed.Load() {
 		return nil
 	}
 	next := proto.CloneOf(rec)
@@ -117,10 +154,13 @@ func (c *consumer) save(ctx context.Context, cmd Command, rec *pb.Consumer, want
 	if urgent(cmd.Verb) {
 		limit = urgentStore
 	}
-	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	sctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := c.s.putConsumer(sctx, next)
 	if err != nil && !urgent(cmd.Verb) {
+		if uncertain(err) {
+			c.s.recorder.owes(c) // else a restart might do what was refused
+		}
 		return storeError(err)
 	}
 	if err != nil {
@@ -229,7 +269,7 @@ func effectOf(d lifecycle.Decision, same bool) pb.Effect {
 
 // newOperation fixes id, limits and words of a verb that ends in a receipt.
 func (c *consumer) newOperation(cmd Command) *operation {
-	o := &operation{done: make(chan struct{}), soft: cmd.Soft, hard: cmd.Hard}
+	o := newOperation(cmd.Soft, cmd.Hard)
 	soft, hard, timeout := 15*time.Second, 25*time.Second, 30*time.Second
 	if cfg := c.config.Load(); cfg != nil {
 		soft, hard, timeout = cfg.Soft, cfg.Hard, cfg.HandlerTimeout
@@ -262,7 +302,8 @@ func (c *consumer) newOperation(cmd Command) *operation {
 // The state may have changed while that was written, so it decides again.
 func (c *consumer) carryOut(cmd Command, op *operation) *operation {
 	defer c.armHold()
-	c.changed = true
+	c.changed, c.by = true, cmd.Actor
+	defer func() { c.by = "" }()
 	d := lifecycle.Decide(cmd.Verb, c.state.Public())
 	acts := d == lifecycle.Acts || d == lifecycle.Overtakes || d == lifecycle.Cancels
 	switch cmd.Verb {
@@ -270,21 +311,30 @@ func (c *consumer) carryOut(cmd Command, op *operation) *operation {
 		c.configure()
 		return nil
 	case pb.Verb_VERB_START:
-		if acts {
-			c.startOrPark()
+		if acts && c.next == nil { // a new spec ends its drain, then starts
+			c.startOrPark(cmd)
 		}
 		return nil
 	case pb.Verb_VERB_RESUME:
 		if acts && c.goal() == goalRun {
-			c.fire(lifecycle.Start, "")
+			c.fire(lifecycle.Start, cmd.Options.GetReason())
 		}
 		return nil
 	}
 	switch {
+	case d == lifecycle.Updates && cmd.Verb == pb.Verb_VERB_DRAIN && c.op != nil && c.op.restart:
+		// The drain for a new spec becomes the operator's.
+		if op == nil {
+			op = c.newOperation(cmd)
+		}
+		op.consuming = false
+		c.startOp(op)
+		c.startLimits()
+		return op
 	case d == lifecycle.Updates:
 		c.update(cmd)
 	case acts && cmd.Verb == pb.Verb_VERB_RESTART && c.state == lifecycle.Stopped:
-		c.startOrPark()
+		c.startOrPark(cmd)
 	case acts && op == nil:
 		op = c.newOperation(cmd)
 		fallthrough
@@ -326,15 +376,19 @@ func (c *consumer) moveWith(cmd Command, op *operation) bool {
 }
 
 // startOrPark begins to run, or to be paused where a hold stands.
-func (c *consumer) startOrPark() {
+func (c *consumer) startOrPark(cmd Command) {
+	why := cmd.Options.GetReason()
 	if c.goal() == goalPause {
 		if c.state == lifecycle.Stopped || c.state == lifecycle.Failed {
-			c.fire(lifecycle.Park, "")
+			c.fire(lifecycle.Park, why)
 		}
 		return
 	}
 	c.attempt, c.answered = 0, 0
-	c.fire(lifecycle.Start, "")
+	if cfg := c.config.Load(); cfg != nil {
+		c.s.links[cfg.Connection].hurry()
+	}
+	c.fire(lifecycle.Start, why)
 }
 
 // update gives a drain under way new limits.

@@ -38,9 +38,9 @@ type worker struct {
 	handler Handler
 	timeout time.Duration
 
-	done  int   // handled, of chunk
-	rest  int   // from here the worker itself gave up the chunk; -1: not
-	spent int64 // of the last chunk
+	shared bool  // the lane is: what follows need not wait for a retry
+	done   int   // handled, of chunk
+	spent  int64 // of the last chunk
 
 	// Guarded by the pool's lock.
 	booked int  // of chunk, completed ahead of the rest
@@ -69,7 +69,7 @@ func (w *worker) run() {
 	start := w.pool.clock.now()
 	now := start
 	n := w.n
-	w.done, w.rest = 0, -1
+	w.done = 0
 	for {
 		i := int(w.next.Add(1)) - 1
 		if i >= n {
@@ -86,9 +86,8 @@ func (w *worker) run() {
 		it.out = w.call(it)
 		it.ctx.finish(w.pool.returned)
 		w.done = i + 1
-		if it.out.kind != outcomeAck && !w.lane.shared {
-			w.giveUp(n) // what follows in the lane waits for it
-			break
+		if it.out.kind != outcomeAck && !w.shared {
+			break // what follows in the lane waits for it
 		}
 	}
 	w.cur.Store(nil)
@@ -115,12 +114,6 @@ func (w *worker) call(it *item) (out Outcome) {
 	return w.handler.Handle(it.ctx, it.d)
 }
 
-func (w *worker) giveUp(n int) {
-	if old := int(w.next.Swap(taken)); old < n {
-		w.rest = old
-	}
-}
-
 // goexit ends the chunk of a worker whose goroutine is being ended by its
 // handler, and lets another take the slot.
 func (w *worker) goexit() {
@@ -128,7 +121,6 @@ func (w *worker) goexit() {
 	it.out = Retry(context.Canceled)
 	it.ctx.finish(w.pool.returned)
 	w.done++
-	w.giveUp(w.n)
 	w.cur.Store(nil)
 	p := w.pool
 	p.mu.Lock()
@@ -143,7 +135,7 @@ func (p *pool) take(w *worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.finish(w)
-	if w.leaked || !p.gate || p.active() > p.cfg.concurrency {
+	if w.leaked || p.gate == gateClosed || p.active() > p.cfg.concurrency {
 		p.leave(w)
 		return false
 	}
@@ -160,12 +152,10 @@ func (p *pool) take(w *worker) bool {
 		it := l.pop()
 		it.state = claimed
 		w.chunk[i] = it
-		if h := it.ep.high; h != nil && h[it.d.Origin.Index] < it.d.Position {
-			h[it.d.Origin.Index] = it.d.Position
-		}
+		it.ep.begin(it.d)
 	}
 	p.unstarted -= n
-	w.lane, w.n, w.handler, w.timeout = l, n, p.cfg.handler, p.cfg.timeout
+	w.lane, w.shared, w.n, w.handler, w.timeout = l, l.shared, n, p.cfg.handler, p.cfg.timeout
 	l.busy = true
 	w.booked = 0
 	w.next.Store(0)
@@ -196,11 +186,9 @@ func (p *pool) finish(w *worker) {
 	if l != nil {
 		l.busy = false
 	}
-	if w.rest >= 0 && l != nil {
-		for i := w.n - 1; i >= w.rest; i-- {
-			p.unstarted++
-			l.pushFront(w.chunk[i])
-		}
+	for _, it := range slices.Backward(w.steal()) { // it stopped short
+		p.unstarted++
+		l.pushFront(it)
 	}
 	for i := w.booked; i < w.done; i++ {
 		p.complete(w.chunk[i])
@@ -232,7 +220,7 @@ func (p *pool) complete(it *item) {
 	}
 	if it.state == gone || it.ep.fenced {
 		p.count.late++
-		if it.out.kind == outcomeAck {
+		if it.out.kind == outcomeAck && !it.abandoned {
 			p.count.willRepeat++
 		}
 		if it.state != gone {
@@ -247,19 +235,33 @@ func (p *pool) complete(it *item) {
 	switch {
 	case it.out.kind == outcomeAck:
 		p.settle(it, brokers.Ack)
-	case it.out.kind == outcomeRelease || it.released && !p.gate:
+	case it.out.kind == outcomeRelease && p.goesOn(it):
+		p.release(it)
+	case it.out.kind == outcomeRelease || it.released && !p.goesOn(it):
 		p.settle(it, brokers.Release)
 	case it.released:
 		it.released = false
 		p.retry(it)
 	case it.out.kind == outcomeDeadLetter || int(it.attempts) >= p.cfg.attempts:
 		p.bury(it)
-	case !p.gate: // between attempts it counts as unstarted
+	case !p.goesOn(it): // between attempts it counts as unstarted
 		p.settle(it, brokers.Release)
 	default:
 		p.count.retried++
 		p.retry(it)
 	}
+}
+
+// goesOn says whether an item may be tried again here.
+func (p *pool) goesOn(it *item) bool {
+	return p.gate == gateOpen || p.gate == gateGaps && p.gap(it)
+}
+
+// release gives an item back as its handler wants, after a moment: the broker
+// delivers it again at once, and the two would go round as fast as they can.
+func (p *pool) release(it *item) {
+	it.leaving, it.lane = true, nil // its lane goes on
+	p.wait(it, p.clock.now()+int64(p.cfg.backoff.initial))
 }
 
 func (p *pool) notePanic(it *item) {

@@ -158,7 +158,7 @@ func Table() []Row {
 		{Pausing, Start, Starting, Open},
 		{Pausing, Quiet, Paused, Finish},
 		{Pausing, SoftQuiet, Pausing, Hold},
-		{Pausing, Hard, Paused, Abandon},
+		{Pausing, Hard, Pausing, Abandon},
 		{Pausing, Broke, Pausing, Detach},
 		{Pausing, Refused, Pausing, Detach},
 		{Pausing, Drain, Draining, Shut},
