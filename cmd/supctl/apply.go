@@ -43,15 +43,15 @@ operators asked for stays: a paused consumer stays paused.`,
 	}
 	filesFlag(cmd, &files)
 	f := cmd.Flags()
-	f.StringVar(&reason, "reason", "", "why; shown to whoever looks")
-	f.StringVar(&requestID, "request-id", "", "a repeated request with the same id gets the first one's reply")
-	f.StringVar(&etag, "etag", "", `refuse when the consumer changed since it had this etag; "new": refuse when it exists`)
+	f.StringVar(&reason, "reason", "", "`TEXT` that says why; shown to whoever looks")
+	f.StringVar(&requestID, "request-id", "", "a repeated request with the same `ID` gets the first one's reply")
+	f.StringVar(&etag, "etag", "", "refuse when the consumer changed since it had this `ETAG`; new: refuse when it exists")
 	f.BoolVar(&dryRun, "dry-run", false, "say what would change and change nothing")
 	return cmd
 }
 
 func filesFlag(cmd *cobra.Command, files *[]string) {
-	cmd.Flags().StringArrayVarP(files, "file", "f", nil, "file or folder with specs (.yaml, .yml, .json), or - for stdin; may be repeated")
+	cmd.Flags().StringArrayVarP(files, "file", "f", nil, "`FILE` or folder with specs (.yaml, .yml, .json), or - for stdin; may be repeated")
 	must(cmd.MarkFlagFilename("file", "yaml", "yml", "json"))
 }
 

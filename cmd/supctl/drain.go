@@ -47,7 +47,7 @@ it first consumes what waits on the broker now, for at most --backlog-timeout.`,
 	l.flags(cmd)
 	f := cmd.Flags()
 	f.Var(&mode, "mode", "inflight: finish what was taken; backlog: first consume what waits on the broker")
-	f.DurationVar(&backlog, "backlog-timeout", 0, "with --mode backlog: how long consuming may take")
+	f.DurationVar(&backlog, "backlog-timeout", 0, "with --mode backlog: how long consuming may take, as a `DURATION`")
 	f.Var(&then, "then", "how the consumer ends: stopped or paused")
 	must(cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(mode.of, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("then", cobra.FixedCompletions(then.of, cobra.ShellCompDirectiveNoFileComp)))
@@ -58,8 +58,8 @@ it first consumes what waits on the broker now, for at most --backlog-timeout.`,
 type limits struct{ soft, hard time.Duration }
 
 func (l *limits) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&l.soft, "soft", 0, "how long handlers may finish (default: the spec's)")
-	cmd.Flags().DurationVar(&l.hard, "hard", 0, "when handlers are cut off, counted like --soft from the closing of the intake (default: the spec's)")
+	cmd.Flags().DurationVar(&l.soft, "soft", 0, "how long handlers may finish, as a `DURATION` (default: the spec's)")
+	cmd.Flags().DurationVar(&l.hard, "hard", 0, "`DURATION` after which handlers are cut off, counted like --soft from the closing of the intake (default: the spec's)")
 }
 
 func (l *limits) softLimit() *durationpb.Duration { return optional(l.soft) }

@@ -113,6 +113,9 @@ func (c *client) explain(ctx context.Context, method string, err error) error {
 		return nil
 	}
 	st := status.Convert(err)
+	if at, ok := ctx.Deadline(); ok && st.Code() == codes.DeadlineExceeded && time.Until(at) < time.Second {
+		<-ctx.Done() // The daemon has the same deadline, and its clock was faster.
+	}
 	e := &apiError{code: st.Code(), message: st.Message()}
 	answered := false
 	for _, d := range st.Details() {

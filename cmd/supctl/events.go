@@ -33,7 +33,7 @@ func newEvents(a *app) *cobra.Command {
 		}),
 		ValidArgsFunction: a.completeName,
 	}
-	cmd.Flags().Int32Var(&limit, "limit", 100, "how many at most")
+	cmd.Flags().Int32Var(&limit, "limit", 100, "`N` at most")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "then print each new one")
 	return cmd
 }

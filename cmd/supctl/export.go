@@ -27,7 +27,7 @@ named, those of a selector, or all of the namespace.`,
 		}),
 		ValidArgsFunction: a.completeNames,
 	}
-	cmd.Flags().StringVarP(&s.selector, "selector", "l", "", "only consumers with these labels")
+	cmd.Flags().StringVarP(&s.selector, "selector", "l", "", "only consumers with labels like this `SELECTOR`")
 	s.namespaceFlag(cmd)
 	return cmd
 }

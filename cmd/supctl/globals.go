@@ -38,18 +38,18 @@ const (
 )
 
 func (g *globals) register(f *pflag.FlagSet) {
-	f.StringVar(&g.addr, "addr", "", "address of the daemon: a socket's path or HOST:PORT (default $SUPCTL_ADDR, then the context, then this user's socket)")
-	f.StringVar(&g.context, "context", "", "context to use instead of the current one (default $SUPCTL_CONTEXT)")
-	f.StringVarP(&g.namespace, "namespace", "n", "", `namespace of the consumers (default: the context's, then "default")`)
-	f.StringVar(&g.tls.CA, "tls-ca", "", "file with the authorities that the daemon's certificate is checked against (default: the system's)")
-	f.StringVar(&g.tls.Cert, "tls-cert", "", "file with the client certificate")
-	f.StringVar(&g.tls.Key, "tls-key", "", "file with the client certificate's key")
-	f.StringVar(&g.tls.ServerName, "tls-server-name", "", "name that the daemon's certificate must have (default: the host of the address)")
+	f.StringVar(&g.addr, "addr", "", "`ADDR` of the daemon: a socket's path or HOST:PORT (default $SUPCTL_ADDR, then the context, then this user's socket)")
+	f.StringVar(&g.context, "context", "", "use the context `NAME` instead of the current one (default $SUPCTL_CONTEXT)")
+	f.StringVarP(&g.namespace, "namespace", "n", "", "`NAME` of the consumers' namespace (default: the context's, then \"default\")")
+	f.StringVar(&g.tls.CA, "tls-ca", "", "`FILE` with the authorities that the daemon's certificate is checked against (default: the system's)")
+	f.StringVar(&g.tls.Cert, "tls-cert", "", "`FILE` with the client certificate")
+	f.StringVar(&g.tls.Key, "tls-key", "", "`FILE` with the client certificate's key")
+	f.StringVar(&g.tls.ServerName, "tls-server-name", "", "`NAME` that the daemon's certificate must have (default: the host of the address)")
 	g.output = choice{value: outTable, of: []string{outTable, outWide, outJSON, outYAML, outJSONL, outName}}
-	f.VarP(&g.output, "output", "o", "form of the output: "+strings.Join(g.output.of, ", "))
+	f.VarP(&g.output, "output", "o", "form of the output, a `WORD`: "+strings.Join(g.output.of, ", "))
 	f.BoolVar(&g.noHeaders, "no-headers", false, "print tables without the line of titles")
 	f.BoolVar(&g.noColor, "no-color", false, "no colours (default on a terminal: colours, unless $NO_COLOR is set)")
-	f.DurationVar(&g.timeout, "timeout", 0, "give up after this long; what the daemon has accepted goes on (default: calls 30s, waiting for ever)")
+	f.DurationVar(&g.timeout, "timeout", 0, "give up after this `DURATION`; what the daemon has accepted goes on (default: calls 30s, waiting for ever)")
 }
 
 // choice is a flag with few legal values.
@@ -59,7 +59,7 @@ type choice struct {
 }
 
 func (c *choice) String() string { return c.value }
-func (c *choice) Type() string   { return "FORM" }
+func (c *choice) Type() string   { return "WORD" }
 
 func (c *choice) Set(s string) error {
 	if !slices.Contains(c.of, s) {

@@ -44,9 +44,9 @@ and it is tried again later.`,
 		}),
 		ValidArgsFunction: a.completeInFlight,
 	}
-	cmd.Flags().DurationVar(&older, "older-than", 0, "only messages taken at least this long ago")
-	cmd.Flags().Int32Var(&limit, "limit", 100, "how many at most")
-	cmd.Flags().StringVar(&reason, "reason", "", "with cancel: why")
+	cmd.Flags().DurationVar(&older, "older-than", 0, "only messages taken at least this `DURATION` ago")
+	cmd.Flags().Int32Var(&limit, "limit", 100, "`N` at most")
+	cmd.Flags().StringVar(&reason, "reason", "", "with cancel: `TEXT` that says why")
 	return cmd
 }
 

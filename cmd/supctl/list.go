@@ -49,9 +49,9 @@ settled per second over the last 10s.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&s.selector, "selector", "l", "", `only consumers with these labels: "team=payments,tier!=free,eu,!legacy"`)
+	f.StringVarP(&s.selector, "selector", "l", "", "only consumers with labels like this `SELECTOR`: team=payments,tier!=free,eu,!legacy")
 	s.namespaceFlag(cmd)
-	f.StringSliceVar(&states, "state", nil, "only consumers in these states: "+strings.Join(stateNames(), ", "))
+	f.StringSliceVar(&states, "state", nil, "only consumers in these `STATES`: "+strings.Join(stateNames(), ", "))
 	f.BoolVarP(&watch, "watch", "w", false, "then print each consumer again when it changes")
 	must(cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd

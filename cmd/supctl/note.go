@@ -156,7 +156,7 @@ func conditionNote(x *pb.Condition, s *pb.Status) string {
 	case pb.ConditionType_CONDITION_TYPE_ASSIGNED:
 		return ""
 	case pb.ConditionType_CONDITION_TYPE_HANDLERS_LEAKED:
-		if n := s.GetLeakedHandlers(); n > 0 {
+		if n := s.GetLeakedHandlers(); n > 0 && x.GetReason() == "" {
 			name = fmt.Sprintf("HANDLERS_LEAKED %d", n)
 		}
 	}

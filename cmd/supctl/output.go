@@ -39,6 +39,9 @@ func (a *app) printAs(form string, v view) error {
 	case outJSON:
 		err = v.json(&out)
 	case outYAML:
+		if a.documents++; a.documents > 1 {
+			fmt.Fprintln(&out, "---")
+		}
 		err = v.yaml(&out)
 	case outJSONL:
 		for _, item := range v.items {

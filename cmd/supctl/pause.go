@@ -46,9 +46,9 @@ A stopped or failed consumer takes the hold too and stays paused when started.`,
 		},
 	}
 	cmd := a.command(v)
-	cmd.Flags().DurationVar(&length, "for", 0, "resume by itself after this long, 30m or 1h30m")
-	cmd.Flags().StringVar(&until, "until", "", `resume by itself at this time: "15:30", "2026-12-24 18:00" or RFC 3339`)
-	cmd.Flags().StringVar(&hold, "hold", "", `name of the hold (default "operator", which all operators share)`)
+	cmd.Flags().DurationVar(&length, "for", 0, "resume by itself after this `DURATION`: 30m, 1h30m")
+	cmd.Flags().StringVar(&until, "until", "", "resume by itself at this `TIME`: \"15:30\", \"2026-12-24 18:00\" or RFC 3339")
+	cmd.Flags().StringVar(&hold, "hold", "", "`NAME` of the hold (default \"operator\", which all operators share)")
 	cmd.MarkFlagsMutuallyExclusive("for", "until")
 	return cmd
 }

@@ -11,10 +11,13 @@ import (
 )
 
 // progress tells people on stderr what a wait is waiting for: on a terminal a
-// line per consumer that is drawn again and again, else a line per change.
+// line per consumer that is drawn again and again, else a line per change,
+// unless there are too many to read.
 type progress struct {
 	w    io.Writer
 	live bool
+	// many: more consumers are waited for than have a line of their own.
+	many bool
 	now  func() time.Time
 	size func() (columns, rows int)
 	// drawn counts the lines on the terminal that the next draw replaces.
@@ -47,8 +50,14 @@ func (p *progress) draw(left []*pending) {
 	var b strings.Builder
 	b.WriteString(p.erase())
 	shown := p.shown(left)
+	var t table
 	for _, item := range shown {
-		fmt.Fprintf(&b, "%s\n", fit(p.line(item), columns))
+		t.add(p.line(item)...)
+	}
+	var drawn strings.Builder
+	t.write(&drawn, false)
+	for line := range strings.Lines(drawn.String()) {
+		fmt.Fprintf(&b, "%s\n", fit(strings.TrimSuffix(line, "\n"), columns))
 	}
 	p.drawn = len(shown)
 	if more := len(left) - len(shown); more > 0 {
@@ -79,7 +88,7 @@ func (p *progress) say(s string) {
 
 // changed tells a change of state where lines are not drawn again.
 func (p *progress) changed(item *pending, c *pb.Consumer) {
-	if p.live {
+	if p.live || p.many {
 		return
 	}
 	s := fmt.Sprintf("%s %s", item.key.name, textform.ShortEnum(c.GetStatus().GetState()))
@@ -92,21 +101,17 @@ func (p *progress) changed(item *pending, c *pb.Consumer) {
 	p.say(s)
 }
 
-// line is "orders  DRAINING  3 in flight, oldest 4s  12s left".
-func (p *progress) line(item *pending) string {
-	state := textform.ShortEnum(item.result.GetState())
+// line is orders, DRAINING, "3 in flight, oldest 4s", "12s left".
+func (p *progress) line(item *pending) []cell {
 	if item.consumer == nil {
-		return fmt.Sprintf("%s  %s", item.key.name, state)
+		return []cell{text(item.key.name), text(textform.ShortEnum(item.result.GetState()))}
 	}
 	s := item.consumer.GetStatus()
-	line := fmt.Sprintf("%s  %s  %d in flight", item.key.name, textform.ShortEnum(s.GetState()), s.GetInFlight())
+	work := fmt.Sprintf("%d in flight", s.GetInFlight())
 	if s.GetOldest() != nil {
-		line += ", oldest " + oldestOf(s)
+		work += ", oldest " + oldestOf(s)
 	}
-	if n := note(item.consumer, p.now()); n != "" {
-		line += "  " + n
-	}
-	return oneLine(line)
+	return []cell{text(item.key.name), text(textform.ShortEnum(s.GetState())), text(work), text(note(item.consumer, p.now()))}
 }
 
 // fit cuts a line to the terminal, so that each takes exactly one row.

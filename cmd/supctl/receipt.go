@@ -43,7 +43,7 @@ nothing that was handled will be delivered again.`,
 		}),
 		ValidArgsFunction: a.completeReceipt,
 	}
-	cmd.Flags().Int32Var(&limit, "limit", 20, "how many at most")
+	cmd.Flags().Int32Var(&limit, "limit", 20, "`N` at most")
 	return cmd
 }
 

@@ -24,7 +24,7 @@ goes on when no hold is left; what still holds is named in the reply.`,
 		},
 	}
 	cmd := a.command(v)
-	cmd.Flags().StringVar(&hold, "hold", "", `the hold to remove (default "operator")`)
+	cmd.Flags().StringVar(&hold, "hold", "", "`NAME` of the hold to remove (default \"operator\")")
 	cmd.Flags().BoolVar(&all, "all-holds", false, "remove every hold")
 	cmd.MarkFlagsMutuallyExclusive("hold", "all-holds")
 	return cmd

@@ -16,6 +16,8 @@ type app struct {
 	flags globals
 	// started: the command line was understood, errors are no longer about it.
 	started bool
+	// documents counts what was printed as YAML.
+	documents int
 }
 
 // run carries out one command line. What it returns has been told to nobody

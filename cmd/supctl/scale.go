@@ -28,7 +28,7 @@ effect at once; shrinking waits for handlers to finish and cuts none off.`,
 		},
 	}
 	cmd := a.command(v)
-	cmd.Flags().Int32Var(&to, "concurrency", 0, "handlers at the same time")
+	cmd.Flags().Int32Var(&to, "concurrency", 0, "`N` handlers at the same time")
 	cmd.Flags().BoolVar(&back, "reset", false, "back to the spec's")
 	cmd.MarkFlagsMutuallyExclusive("concurrency", "reset")
 	cmd.MarkFlagsOneRequired("concurrency", "reset")

@@ -25,7 +25,7 @@ type selection struct {
 // flags registers -l, --all and -A on cmd.
 func (s *selection) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&s.selector, "selector", "l", "", `consumers with these labels: "team=payments,tier!=free,eu,!legacy"`)
+	f.StringVarP(&s.selector, "selector", "l", "", "consumers with labels like this `SELECTOR`: team=payments,tier!=free,eu,!legacy")
 	f.BoolVar(&s.all, "all", false, "all consumers of the namespace")
 	s.namespaceFlag(cmd)
 }
@@ -109,13 +109,16 @@ func (a *app) targets(s *selection, expect int32) ([]*pb.Target, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	if expect < anyCount {
+		return nil, failf(exitUsage, "--expect-count %d: no selector matches less than none", expect)
+	}
 	if s.bulk() {
 		ns, err := a.scope(s.allNamespaces)
 		if err != nil {
 			return nil, err
 		}
 		t := &pb.Target{Namespace: ns, Selector: s.selector, All: s.all}
-		if expect >= 0 {
+		if expect != anyCount {
 			t.ExpectedCount = new(expect)
 		}
 		return []*pb.Target{t}, nil
@@ -124,7 +127,7 @@ func (a *app) targets(s *selection, expect int32) ([]*pb.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if expect >= 0 && int(expect) != len(keys) {
+	if expect != anyCount && int(expect) != len(keys) {
 		return nil, failf(exitConflict, "%d consumers are named, --expect-count says %d: nothing was done", len(keys), expect)
 	}
 	var out []*pb.Target

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // testConfirmation answers questions at a terminal; the daemon is a process.
@@ -19,6 +21,7 @@ func testConfirmation(t *testing.T, bin string) {
 	if err := w.daemon("start"); err != nil {
 		t.Fatal(err)
 	}
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := newConsole(t, map[string]string{"SUPCTL_ADDR": w.socket()})
 	c.now = time.Now
 	c.stdin = strings.NewReader("name: a\nsource: {connection: main, nats: {stream: A}}\nhandler: {log: {}}\n---\n" +
@@ -34,6 +37,7 @@ func testConfirmation(t *testing.T, bin string) {
 		asks   string
 		out    string
 	}{
+		{"pause a", "", exitOK, "", "a paused in "},
 		{"kill a", "n\n", exitGeneral, "kill of 1: a\nIt cuts handlers off", ""},
 		{"kill a", "\n", exitGeneral, "Go on? [y/N] ", ""},
 		{"kill a", "", exitGeneral, "not confirmed, nothing was done", ""},

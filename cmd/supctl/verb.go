@@ -32,18 +32,22 @@ type verb struct {
 type mutation struct {
 	reason, requestID, etag string
 	dryRun, yes             bool
-	expect                  int32
+	// expect may be anyCount.
+	expect int32
 }
+
+// anyCount expects no certain number.
+const anyCount = -1
 
 // command completes v.cmd with what all verbs have in common.
 func (a *app) command(v *verb) *cobra.Command {
 	v.selection.flags(v.cmd)
 	f := v.cmd.Flags()
-	f.StringVar(&v.mutation.reason, "reason", "", "why; shown to whoever looks")
-	f.StringVar(&v.mutation.requestID, "request-id", "", "a repeated request with the same id gets the first one's reply (default: a new one)")
-	f.StringVar(&v.mutation.etag, "etag", "", "refuse when the consumer changed since it had this etag; one NAME only")
+	f.StringVar(&v.mutation.reason, "reason", "", "`TEXT` that says why; shown to whoever looks")
+	f.StringVar(&v.mutation.requestID, "request-id", "", "a repeated request with the same `ID` gets the first one's reply (default: a new one)")
+	f.StringVar(&v.mutation.etag, "etag", "", "refuse when the consumer changed since it had this `ETAG`; one NAME only")
 	f.BoolVar(&v.mutation.dryRun, "dry-run", false, "say what would happen and change nothing")
-	f.Int32Var(&v.mutation.expect, "expect-count", -1, "refuse unless exactly so many consumers are meant")
+	f.Int32Var(&v.mutation.expect, "expect-count", 0, "refuse unless exactly `N` consumers are meant")
 	f.BoolVar(&v.mutation.yes, "yes", false, "do not ask for a confirmation")
 	if v.waits {
 		f.BoolVar(&v.detach, "detach", false, "return when it is accepted instead of when it is done")
@@ -51,6 +55,9 @@ func (a *app) command(v *verb) *cobra.Command {
 	v.cmd.ValidArgsFunction = a.completeNames
 	v.cmd.RunE = a.with(func(ctx context.Context, c *client, args []string) error {
 		v.selection.names = args
+		if !f.Changed("expect-count") {
+			v.mutation.expect = anyCount
+		}
 		return a.runVerb(ctx, c, v)
 	})
 	return v.cmd

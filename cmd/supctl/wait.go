@@ -50,7 +50,7 @@ When one is FAILED, and that is not what is waited for, it ends at once with 3.`
 		ValidArgsFunction: a.completeNames,
 	}
 	s.flags(cmd)
-	cmd.Flags().StringVar(&want, "for", "", "what to wait for")
+	cmd.Flags().StringVar(&want, "for", "", "`CONDITION` to wait for")
 	must(cmd.MarkFlagRequired("for"))
 	must(cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(
 		[]string{"state=RUNNING", "state=PAUSED", "state=STOPPED", "drained", "inflight=0", "lag=0"}, cobra.ShellCompDirectiveNoFileComp)))

@@ -56,6 +56,7 @@ func (w *waiter) run(ctx context.Context) error {
 	if len(w.items) == 0 {
 		return nil
 	}
+	w.progress.many = len(w.items) > maxLines
 	tick := time.Duration(0)
 	if w.progress.live {
 		tick = progressTick

@@ -34,9 +34,9 @@ revision, which --since takes later to go on from there.`,
 		ValidArgsFunction: a.completeNames,
 	}
 	f := cmd.Flags()
-	f.StringVarP(&s.selector, "selector", "l", "", "only consumers with these labels")
+	f.StringVarP(&s.selector, "selector", "l", "", "only consumers with labels like this `SELECTOR`")
 	s.namespaceFlag(cmd)
-	f.Uint64Var(&since, "since", 0, "only what changed after this revision")
+	f.Uint64Var(&since, "since", 0, "only what changed after this `REVISION`")
 	return cmd
 }
 
@@ -49,7 +49,7 @@ func (a *app) watchRequest(s *selection, args []string) (*pb.WatchRequest, error
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	targets, err := a.targets(s, -1)
+	targets, err := a.targets(s, anyCount)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,6 @@ func (a *app) watchEnded(err error) error {
 type watchPrinter struct {
 	app        *app
 	namespaces bool
-	printed    int
 }
 
 func (w *watchPrinter) print(u *update) error {
@@ -99,22 +98,14 @@ func (w *watchPrinter) print(u *update) error {
 	return nil
 }
 
-// event writes one in a form for programs; yaml as documents.
+// event writes one in a form for programs.
 func (w *watchPrinter) event(e *pb.WatchResponse) error {
-	form := w.app.flags.output.value
 	v := view{items: []any{e}}
 	switch x := e.GetEvent().(type) {
 	case *pb.WatchResponse_Consumer:
 		v.names = []string{keyOf(x.Consumer).String()}
 	case *pb.WatchResponse_Deleted:
 		v.names = []string{key{x.Deleted.GetNamespace(), x.Deleted.GetName()}.String()}
-	}
-	if form == outYAML {
-		if w.printed > 0 {
-			fmt.Fprintln(w.app.env.stdout, "---")
-		}
-		w.printed++
-		return encodeYAML(w.app.env.stdout, e)
 	}
 	return w.app.print(v)
 }

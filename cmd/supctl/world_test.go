@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -59,7 +60,7 @@ func newWorld(dir, bin string, env []string) (*world, error) {
 	mux.HandleFunc("/ok", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("/gate", w.gate.handle)
 	w.service = httptest.NewServer(mux)
-	w.env = append(env, "XDG_RUNTIME_DIR="+dir, "HOME="+dir, "TCP="+tcp, "SERVICE="+w.service.URL, "TZ=UTC")
+	w.env = slices.Concat(env, []string{"XDG_RUNTIME_DIR=" + dir, "HOME=" + dir, "TCP=" + tcp, "SERVICE=" + w.service.URL, "TZ=UTC"})
 	return w, nil
 }
 
