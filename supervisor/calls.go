@@ -187,7 +187,7 @@ func (c *consumer) opened(ep *epoch) {
 	c.ep = ep
 	c.setCondition(pb.ConditionType_CONDITION_TYPE_CONNECTED, true, "")
 	c.pool.open(ep)
-	c.receiver = c.receive(ep)
+	c.receive(ep)
 	c.fire(lifecycle.Ready, "")
 }
 

@@ -82,8 +82,9 @@ type deadlines struct {
 
 // receiver is the goroutine that takes batches of one epoch.
 type receiver struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	stopped bool // the actor's
 }
 
 func newConsumer(s *Supervisor, rec *pb.Consumer, cfg *spec.Consumer, fault error) *consumer {

@@ -6,13 +6,22 @@ import (
 	"github.com/seed-111f5b8e/supervisord/brokers"
 )
 
-// receive starts taking batches of an epoch.
-func (c *consumer) receive(ep *epoch) *receiver {
+// receive starts taking batches of an epoch, once the receiver before has ended:
+// a subscription has one at a time. One that still takes goes on.
+func (c *consumer) receive(ep *epoch) {
+	prev := c.receiver
+	if prev != nil && !prev.stopped {
+		return
+	}
 	ctx, cancel := context.WithCancelCause(ep.ctx)
 	r := &receiver{cancel: cancel, done: make(chan struct{})}
+	c.receiver = r
 	go func() {
 		defer close(r.done)
 		defer cancel(nil)
+		if prev != nil {
+			<-prev.done // Receive returns with its context
+		}
 		for {
 			credit, ok := c.pool.awaitCredit(ctx)
 			if !ok {
@@ -31,12 +40,12 @@ func (c *consumer) receive(ep *epoch) *receiver {
 			}
 		}
 	}()
-	return r
 }
 
 // stop ends the taking; what had arrived is in the pool when done is closed.
 func (r *receiver) stop() {
 	if r != nil {
+		r.stopped = true
 		r.cancel(context.Canceled)
 	}
 }
