@@ -27,6 +27,9 @@ func newDescribe(a *app) *cobra.Command {
 		RunE: a.with(func(ctx context.Context, c *client, args []string) error {
 			s.names = args
 			list, missing := a.resolve(ctx, c, &s)
+			if len(list) == 0 && (missing != nil || a.human()) {
+				return a.noneOf(missing)
+			}
 			v := a.consumersView(list, false)
 			if len(list) == 1 {
 				v = v.single()

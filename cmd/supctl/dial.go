@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 )
 
 const (
@@ -71,6 +72,9 @@ func (a *app) connect() (*client, error) {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: connectTimeout,
 		}),
+		// A watch on a connection that is dead on one side only must not wait for
+		// ever. Daemons allow a ping every ten seconds.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	)
 	if err != nil {
 		return nil, failf(exitUsage, "address %s: %w", c.address, err)

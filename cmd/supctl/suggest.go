@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
@@ -21,7 +22,7 @@ func (c *client) suggest(ctx context.Context, k key, err error) error {
 	}
 	known, lookupErr := c.known(ctx, k.namespace)
 	switch near := nearest(k.name, known); {
-	case lookupErr != nil:
+	case lookupErr != nil, slices.Contains(known, k.name): // It is something of the consumer that is unknown.
 	case near != "":
 		e.hint = fmt.Sprintf("did you mean %q?", near)
 	default:

@@ -204,8 +204,7 @@ func (a *app) printResults(v *verb, results []*pb.VerbResult) error {
 	}
 	a.warnNotDurable(v, ok)
 	if len(results) == 0 && a.human() {
-		fmt.Fprintln(a.env.stderr, "no consumer matches")
-		return nil
+		return a.noneOf(nil)
 	}
 	return a.print(view{
 		whole: &pb.StopResponse{Results: results},
