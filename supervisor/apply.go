@@ -11,7 +11,6 @@ import (
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/supervisor/lifecycle"
 	"github.com/seed-111f5b8e/supervisord/supervisor/spec"
-	"github.com/seed-111f5b8e/supervisord/supervisor/store"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -42,8 +41,8 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 	if found, err := s.reply(r.GetRequestId(), print, &old); found || err != nil {
 		return &old, err
 	}
-	s.applying.Lock()
-	defer s.applying.Unlock()
+	s.applying <- struct{}{}
+	defer func() { <-s.applying }()
 	plans, err := s.plan(r)
 	if err != nil {
 		return nil, err
@@ -190,99 +189,6 @@ func (s *Supervisor) planOne(k key, cfg *spec.Consumer, item *pb.ApplyItem) (*ap
 	return p, nil
 }
 
-// commit makes all plans durable in one transaction. The records are taken again
-// in each consumer's turn, so that no verb is lost between. The shutdown, or an
-// urgent verb on one of them, cuts the wait for the store.
-func (s *Supervisor) commit(ctx context.Context, plans []*applyPlan) error {
-	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cut(nil)
-	defer context.AfterFunc(s.accepting, func() { cut(context.Cause(s.accepting)) })()
-	ctx, cancel := context.WithTimeout(life, storeTimeout)
-	defer cancel()
-	var present []*consumer
-	for _, p := range plans {
-		if p.c != nil {
-			present = append(present, p.c)
-		}
-	}
-	for _, c := range inOrder(present) {
-		if err := c.turn.take(ctx, cut, false); err != nil {
-			return storeError(err)
-		}
-		defer c.turn.give()
-	}
-	for _, p := range plans {
-		if err := p.renew(); err != nil {
-			return err
-		}
-	}
-	if err := s.o.Store.Update(ctx, func(tx *store.Tx) error { return putPlans(tx, plans) }); err != nil {
-		if uncertain(err) {
-			s.undo(plans)
-		}
-		return storeError(err)
-	}
-	for _, p := range plans {
-		if p.c != nil {
-			p.c.rec.Store(p.rec)
-		}
-	}
-	return nil
-}
-
-// renew makes the record to be stored from the present one.
-func (p *applyPlan) renew() error {
-	if p.c == nil {
-		return nil
-	}
-	rec := p.c.rec.Load()
-	if p.etag != "" && p.etag != rec.GetEtag() {
-		return etagMismatch(p.c.key, rec.GetEtag())
-	}
-	if p.change == pb.ApplyChange_APPLY_CHANGE_UPDATED {
-		next := proto.CloneOf(rec)
-		next.Spec, next.Etag, next.Updated = p.rec.GetSpec(), newEtag(), timestamppb.Now()
-		next.Generation++
-		rec = next
-	}
-	p.rec = rec
-	return nil
-}
-
-func putPlans(tx *store.Tx, plans []*applyPlan) error {
-	for _, p := range plans {
-		if p.change == pb.ApplyChange_APPLY_CHANGE_UNCHANGED {
-			continue
-		}
-		if err := tx.PutConsumer(p.rec); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// undo takes back what a commit that was refused may still write: the store
-// keeps the order of what is queued, and undo does not wait for it.
-func (s *Supervisor) undo(plans []*applyPlan) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	err := s.o.Store.Update(ctx, func(tx *store.Tx) error {
-		for _, p := range plans {
-			if p.c != nil {
-				s.recorder.owes(p.c)
-				continue
-			}
-			if err := tx.DeleteConsumer(p.rec.GetSpec().GetNamespace(), p.rec.GetSpec().GetName()); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil && !uncertain(err) {
-		s.o.Log.Error("what was not applied may be there after a restart: apply it again, or delete it then", "error", err)
-	}
-}
-
 // enact moves the consumer to its new spec.
 func (s *Supervisor) enact(p *applyPlan) {
 	switch p.change {
@@ -366,82 +272,4 @@ func (c *consumer) endHandler(h Handler) {
 			c.log.Warn("closing the handler", "error", err)
 		}
 	}()
-}
-
-// delete removes a consumer that is at rest; with force it kills first.
-func (c *consumer) delete(ctx context.Context, cmd Command) (*pb.VerbResult, error) {
-	var st pb.State
-	if !c.post(func() { st = c.state.Public() }) {
-		return nil, c.over()
-	}
-	refused := lifecycle.Decide(pb.Verb_VERB_DELETE, st) == lifecycle.Refusal
-	if refused && !cmd.Force {
-		return nil, &Error{
-			Reason: pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION,
-			Message: fmt.Sprintf("%s is %s and cannot be deleted: drain or stop it first, or delete it with force, which kills it; in this state you can %s",
-				c.key, short(st), allowedVerbs(st)),
-			Metadata: map[string]string{"state": short(st), "allowed": allowedVerbs(st)},
-		}
-	}
-	if cmd.Options.GetDryRun() {
-		return &pb.VerbResult{
-			Namespace: c.key.namespace, Name: c.key.name, StateBefore: st, State: st, Effect: pb.Effect_EFFECT_ACTED,
-			Durable: true, Predictions: c.predict(cmd, lifecycle.Acts),
-		}, nil
-	}
-	var receipt *pb.Receipt
-	if refused {
-		kill := cmd
-		kill.Verb = pb.Verb_VERB_KILL
-		res, err := c.do(ctx, kill)
-		if err != nil {
-			return nil, err
-		}
-		receipt = res.GetReceipt()
-	}
-	return c.remove(ctx, cmd, st, receipt)
-}
-
-func (c *consumer) remove(ctx context.Context, cmd Command, before pb.State, receipt *pb.Receipt) (*pb.VerbResult, error) {
-	c.s.applying.Lock()
-	defer c.s.applying.Unlock()
-	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cut(nil)
-	ctx, cancel := context.WithTimeout(life, storeTimeout)
-	defer cancel()
-	if err := c.turn.take(ctx, cut, false); err != nil {
-		return nil, storeError(err)
-	}
-	defer c.turn.give()
-	rec := c.rec.Load()
-	if want := cmd.Options.GetEtag(); want != "" && receipt == nil && want != rec.GetEtag() {
-		return nil, etagMismatch(c.key, rec.GetEtag())
-	}
-	var st lifecycle.State
-	if c.deleted.Load() || !c.post(func() { st = c.state }) {
-		return nil, c.over()
-	}
-	if st != lifecycle.Stopped && st != lifecycle.Failed {
-		return nil, errorf(pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION, "%s was started meanwhile", c.key)
-	}
-	err := c.s.o.Store.Update(ctx, func(tx *store.Tx) error { return tx.DeleteConsumer(c.key.namespace, c.key.name) })
-	if err != nil {
-		if uncertain(err) {
-			c.s.recorder.owes(c) // else it might be gone after a restart
-		}
-		return nil, storeError(err)
-	}
-	c.deleted.Store(true)
-	c.s.mu.Lock()
-	delete(c.s.consumers, c.key)
-	c.s.mu.Unlock()
-	c.post(func() {
-		c.s.hub.publish(func(uint64) event { return event{c: c, rec: rec, deleted: true} })
-		c.gone, c.final = true, true
-		c.fire(lifecycle.Stop, "deleted") // out of FAILED
-	})
-	return &pb.VerbResult{
-		Namespace: c.key.namespace, Name: c.key.name, StateBefore: before, State: pb.State_STATE_STOPPED,
-		Effect: pb.Effect_EFFECT_ACTED, Durable: true, Revision: c.s.hub.now(), Receipt: receipt,
-	}, nil
 }

@@ -36,6 +36,21 @@ func (p *pool) hold(finishGaps bool) {
 	p.tellIfQuiet()
 }
 
+// stopStarting closes the gate as a verb is about to do, before the verb is
+// durable, and returns what was counted until then. Where a give-back counts
+// against the message only the intake is closed.
+func (p *pool) stopStarting(finishGaps bool) counters {
+	p.mu.Lock()
+	n, counts := p.count, p.ep != nil && p.ep.caps.GiveBackCounts
+	p.mu.Unlock()
+	if counts {
+		p.shut()
+	} else {
+		p.hold(finishGaps)
+	}
+	return n
+}
+
 // gap: something above it has begun, so giving it back would repeat that.
 func (p *pool) gap(it *item) bool { return it.ep.gap(it.d) }
 

@@ -11,6 +11,7 @@ import (
 type operation struct {
 	pb         *pb.Operation
 	base       counters
+	based      bool          // base was taken when the gate closed
 	soft, hard time.Duration // soft 0: none
 	begun      bool          // the limits run
 	kill       bool
@@ -42,7 +43,9 @@ func (o *operation) verb() pb.Verb { return o.pb.GetVerb() }
 // startOp makes an operation the one under way; a weaker one is overtaken.
 func (c *consumer) startOp(o *operation) {
 	c.endOp(pb.ReceiptOutcome_RECEIPT_OUTCOME_OVERTAKEN)
-	o.base = c.pool.counters()
+	if !o.based {
+		o.base = c.pool.counters()
+	}
 	c.at.soft, c.at.hard = time.Time{}, time.Time{}
 	if c.unreported > 0 {
 		o.release = pb.Release_RELEASE_PENDING

@@ -117,7 +117,7 @@ func TestPositionsFinishGapsSoThatNothingRepeats(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				r.apply(newSpec("q", byKey, slots(4), func(s *pb.ConsumerSpec) {
+				r.apply(newSpec("q", slots(4), func(s *pb.ConsumerSpec) {
 					s.Retry = &pb.Retry{Backoff: &pb.Backoff{Initial: durationpb.New(3 * time.Second), Max: durationpb.New(3 * time.Second)}}
 				}))
 				r.until("one is handled above the gap", func() bool { return h.of("above") == 1 && h.of("gap") == 1 })
@@ -173,7 +173,7 @@ func TestKillStartsNoGaps(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.apply(newSpec("q", byKey, slots(4), func(s *pb.ConsumerSpec) {
+		r.apply(newSpec("q", slots(4), func(s *pb.ConsumerSpec) {
 			s.Retry = &pb.Retry{Backoff: &pb.Backoff{Initial: durationpb.New(200 * time.Millisecond), Max: durationpb.New(200 * time.Millisecond)}}
 		}))
 		r.until("one is handled above the gap", func() bool { return h.of("above") == 1 && h.of("gap") >= 1 })

@@ -30,6 +30,7 @@ type rig struct {
 	driver  *mortal
 	path    string
 	fault   atomic.Pointer[error]
+	hung    atomic.Pointer[chan struct{}]
 	store   *store.Store
 	s       *supervisor.Supervisor
 	handle  supervisor.HandlerFunc
@@ -80,10 +81,23 @@ func newRig(t *testing.T, dir string, o memory.Options) *rig {
 // setFault lets every write of the store fail from now on; nil: no more.
 func (r *rig) setFault(err error) { r.fault.Store(&err) }
 
+// hang lets every write of the store wait until thaw is called.
+func (r *rig) hang() (thaw func()) {
+	hung := make(chan struct{})
+	r.hung.Store(&hung)
+	return func() {
+		r.hung.Store(nil)
+		close(hung)
+	}
+}
+
 // open starts the supervisor over what the store holds.
 func (r *rig) open() {
 	r.t.Helper()
 	st, err := store.Open(r.path, store.Options{Fault: func(string) error {
+		if hung := r.hung.Load(); hung != nil {
+			<-*hung
+		}
 		if err := r.fault.Load(); err != nil {
 			return *err
 		}

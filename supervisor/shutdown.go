@@ -47,8 +47,8 @@ func (s *Supervisor) shutDown(ctx context.Context) ([]*pb.Receipt, error) {
 	for _, c := range s.unsorted() {
 		c.closeIntake(d.Mode)
 	}
-	s.applying.Lock() // nothing is added any more
-	defer s.applying.Unlock()
+	s.applying <- struct{}{} // nothing is added any more
+	defer func() { <-s.applying }()
 	s.stopMeters(errors.New("shutting down"))
 	all := s.all()
 	ops := make([]*operation, 0, len(all))
@@ -91,7 +91,7 @@ func (c *consumer) closeIntake(m pb.ShutdownMode) {
 		c.pool.shut()
 		return
 	}
-	c.pool.stopStarting()
+	c.pool.stopStarting(true)
 }
 
 // shutDown stops the consumer for good, on its actor, and returns the operation
@@ -203,16 +203,4 @@ func (s *Supervisor) closeLinks(ctx context.Context, until time.Time) error {
 		all = append(all, <-errs)
 	}
 	return errors.Join(all...)
-}
-
-// stopStarting closes the gate at once; the actor gives back what waits.
-func (p *pool) stopStarting() {
-	p.mu.Lock()
-	keep := p.ep == nil || p.ep.caps.GiveBackCounts || p.ep.caps.Positions
-	p.mu.Unlock()
-	if keep {
-		p.shut()
-		return
-	}
-	p.hold(false)
 }

@@ -68,7 +68,7 @@ type Supervisor struct {
 	stopMeters    context.CancelCauseFunc
 	meters        sync.WaitGroup
 
-	applying  sync.Mutex // one Apply or Delete at a time
+	applying  chan struct{} // full while an Apply or Delete is under way
 	mu        sync.RWMutex
 	consumers map[key]*consumer
 	budgets   map[string]*budget
@@ -91,7 +91,7 @@ func New(o Options) (*Supervisor, error) {
 	s := &Supervisor{
 		o: o, machine: lifecycle.NewMachine(), clock: newClock(), hub: newHub(o.Store.Boot()),
 		links: map[string]*link{}, kinds: map[string]HandlerKind{}, started: time.Now(),
-		ended: make(chan struct{}), requests: map[string]chan struct{}{},
+		ended: make(chan struct{}), applying: make(chan struct{}, 1), requests: map[string]chan struct{}{},
 		bytes: newBudget(o.Daemon.BytesInFlight, nil), consumers: map[key]*consumer{}, budgets: map[string]*budget{},
 	}
 	s.reaping, s.stopReaping = context.WithCancelCause(context.Background())
