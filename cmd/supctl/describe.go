@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -33,6 +34,9 @@ func newDescribe(a *app) *cobra.Command {
 			v := a.consumersView(list, false)
 			if len(list) == 1 {
 				v = v.single()
+			}
+			if !a.human() {
+				return errors.Join(a.print(v), missing)
 			}
 			var found []description
 			for _, x := range list {

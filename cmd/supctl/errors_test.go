@@ -137,7 +137,7 @@ func TestNobodyKnowsWhetherALostChangeWasMade(t *testing.T) {
 
 // What a broker, a producer or another client wrote is shown on a terminal.
 func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"orders", "\x1b]0;title\a", "a\xffb", "line\nline", "\u202e", "\ufffd", "\x00"} {
+	for _, s := range []string{"orders", "\x1b]0;title\a", "a\xffb", "two\nlines", "\u202e", "\ufffd", "\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
