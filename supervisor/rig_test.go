@@ -36,6 +36,7 @@ type rig struct {
 	handle  supervisor.HandlerFunc
 	opened  func(*supervisor.Supervisor)
 	handles map[string]supervisor.Handler
+	kind    supervisor.HandlerKind // of handlers "go"; the rig's own when nil
 }
 
 // inBubble runs a test in virtual time against a fresh supervisor.
@@ -120,7 +121,7 @@ func (r *rig) open() {
 	}
 	s, err := supervisor.New(supervisor.Options{
 		Daemon: daemon, Drivers: []brokers.Driver{driver}, Store: st, Log: log,
-		Handlers: []supervisor.HandlerKind{handlers.Go(r.handles)},
+		Handlers: []supervisor.HandlerKind{r.handlers()},
 	})
 	if err != nil {
 		r.t.Fatalf("new supervisor: %v", err)
@@ -129,6 +130,13 @@ func (r *rig) open() {
 	if r.opened != nil {
 		r.opened(s)
 	}
+}
+
+func (r *rig) handlers() supervisor.HandlerKind {
+	if r.kind != nil {
+		return r.kind
+	}
+	return handlers.Go(r.handles)
 }
 
 type testWriter struct{ t *testing.T }
