@@ -247,6 +247,10 @@ func (c *conn) proved(m *nats.Msg) {
 		s.unheard()
 		return
 	}
+	if n == lastWord {
+		s.answered()
+		return
+	}
 	s.proved(n)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -91,16 +92,20 @@ func classifyAPI(op string, err error, api *jetstream.APIError) error {
 	return e
 }
 
+// isTLS tells whether one of the two sides refused the other's certificate or
+// protocol, which is not the same as a handshake that broke off.
 func isTLS(err error) bool {
 	var (
 		verify   *tls.CertificateVerificationError
 		record   tls.RecordHeaderError
-		alert    tls.AlertError
+		op       *net.OpError
 		unknown  x509.UnknownAuthorityError
 		hostname x509.HostnameError
 		invalid  x509.CertificateInvalidError
 	)
-	return errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert) ||
+	// Package tls has no exported type for an alert of the other side.
+	alert := errors.As(err, &op) && op.Op == "remote error"
+	return alert || errors.As(err, &verify) || errors.As(err, &record) ||
 		errors.As(err, &unknown) || errors.As(err, &hostname) || errors.As(err, &invalid)
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 )
@@ -89,143 +88,6 @@ func (s *subscription) Flow(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the epoch. Nothing of it can be settled any more, so all that is
-// with the caller is given back, whether listed or not: the server keeps nothing
-// for it. Returned counts what is listed and what the driver held. On a connection that is down it waits for it to come
-// back, for no longer than the server waits for the deliveries anyway: acks
-// without proof are then sent again, and what is unsettled is given back.
-func (s *subscription) Close(ctx context.Context, unsettled []*brokers.Delivery) (brokers.Report, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return brokers.Report{}, nil
-	}
-	s.closed = true
-	before, in := s.job, s.in
-	s.in = nil
-	s.pulls.reset()
-	returned := len(s.mine(unsettled)) + s.ledger.held.n
-	job := s.newJob()
-	s.mu.Unlock()
-	s.fail(fenced(errClosed)) // unless it is over for another reason
-
-	var released bool
-	s.c.background(func() {
-		defer close(job)
-		if before != nil {
-			<-before
-		}
-		released = s.finish(in, returned)
-		s.c.remove(s)
-	})
-	done := false
-	select {
-	case <-job:
-		done = released
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rep := s.ledger.report()
-	rep.Returned += returned
-	rep.Released = done
-	return rep, nil
-}
-
-// finish brings all to the server that Close owes it, and tells whether the
-// server confirmed it.
-func (s *subscription) finish(in *inbox, returned int) bool {
-	limit := time.NewTimer(max(s.ackWait, backgroundLimit))
-	defer limit.Stop()
-	now := s.c.link()
-	if in != nil {
-		if now.err == nil && now.session == s.session {
-			s.c.withdraw(in)
-		} else {
-			s.c.discard(in)
-		}
-	}
-	if s.gone() {
-		return true // the durable is, and with it all that could be told to it
-	}
-	released := true
-	for first := true; ; first = false {
-		select {
-		case <-now.up:
-		case <-limit.C:
-			return false
-		}
-		now = s.c.link()
-		s.mu.Lock()
-		if now.session != s.session {
-			released = s.again(now.session) && released
-		}
-		if first {
-			s.giveBackAll(s.inTime(), returned)
-		}
-		s.mu.Unlock()
-		select {
-		case <-s.silence():
-			return released && s.proven()
-		case <-now.down:
-			now = s.c.link()
-		case <-limit.C:
-			return false
-		}
-	}
-}
-
-// proven tells whether nothing waits for proof.
-func (s *subscription) proven() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ledger.sent.n == 0
-}
-
-// gone tells whether the durable was found missing.
-func (s *subscription) gone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return brokers.ClassOf(s.err) == brokers.Missing
-}
-
-// again sends in a later session the acks that have no proof: the server takes
-// an ack twice. A give-back it would not take for the same one, for the message
-// may be with another by now; those the server ends by itself after ack_wait,
-// and they make again false. mu is held.
-func (s *subscription) again(session uint64) (all bool) {
-	s.session, all = session, true
-	s.c.out.add(func(items []item) []item {
-		for e := s.ledger.sent.head; e != nil; {
-			next := e.next
-			if e.outcome == brokers.Ack {
-				items = append(items, item{subject: e.reply, word: ack, s: s, number: e.number, session: session})
-			} else {
-				all = all && e.outcome != 0
-				s.ledger.sent.remove(e)
-				e.state = settled
-			}
-			e = next
-		}
-		return items
-	})
-	return all
-}
-
-// inTime lists what is with the caller and the server still waits for: what it
-// has given up waiting for may be with another, and to give that back would take
-// it away there. mu is held.
-func (s *subscription) inTime() []*entry {
-	var back []*entry
-	oldest := s.c.now() - int64(s.ackWait)
-	for e := s.ledger.out.head; e != nil; e = e.next {
-		if e.told > oldest {
-			back = append(back, e)
-		}
-	}
-	return back
-}
-
 // mine maps the caller's deliveries to those of this subscription that are
 // still with the caller; mu is held.
 func (s *subscription) mine(list []*brokers.Delivery) []*entry {
@@ -246,10 +108,12 @@ func (s *subscription) giveBackAll(back []*entry, told int) {
 	for e := s.ledger.held.head; e != nil; e = e.next {
 		back = append(back, e)
 	}
-	slices.SortFunc(back, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(back, bySeq)
 	s.ledger.strays += max(0, len(back)-told)
 	s.giveBack(back)
 }
+
+func bySeq(a, b *entry) int { return cmp.Compare(a.seq, b.seq) }
 
 // giveBack sends naks; mu is held.
 func (s *subscription) giveBack(back []*entry) {

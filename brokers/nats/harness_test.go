@@ -40,11 +40,26 @@ func (h *harness) client(f func(*nats.Conn, jetstream.JetStream) error) error {
 		return err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(1<<16))
+	failed := make(chan error, 1)
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(64),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+			select {
+			case failed <- err:
+			default:
+			}
+		}))
 	if err != nil {
 		return err
 	}
-	return f(nc, js)
+	if err := f(nc, js); err != nil {
+		return err
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 func (h *harness) Driver() brokers.Driver { return Driver{} }
@@ -141,7 +156,7 @@ func (h *harness) Publish(ctx context.Context, s *supervisorv1.ConsumerSpec, ms 
 			for _, hd := range m.Headers {
 				msg.Header[hd.Name] = append(msg.Header[hd.Name], hd.Value)
 			}
-			if _, err := js.PublishMsgAsync(msg); err != nil {
+			if _, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(patience)); err != nil {
 				return err
 			}
 		}

@@ -109,7 +109,8 @@ func (s *subscription) check() error {
 	}
 	s.in = in
 	s.pulls.reset()
-	before, job := s.job, s.newJob() // a Hold or Close waits for what the old one still brings
+	before := s.job
+	job := s.newJob() // a Hold or Close waits for what the old one still brings
 	s.mu.Unlock()
 	defer close(job)
 	if before != nil {

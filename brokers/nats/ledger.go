@@ -86,6 +86,9 @@ type ledger struct {
 	numbers uint64
 	// lost counts settlements that came too late, since the last report.
 	lost int
+	// unproven and repeat count settlements, since then, that are no longer in
+	// sent: without a proof, and known to have no effect.
+	unproven, repeat int
 	// strays counts what was given back without being asked, since then.
 	strays int
 	// slab is where the next entries come from: one allocation for many.
@@ -123,10 +126,34 @@ func (l *ledger) send(e *entry, o brokers.Outcome) {
 	} else {
 		l.out.remove(e)
 	}
+	e.state, e.outcome, e.msg = sent, o, nil
+	l.number(e)
+}
+
+// number makes an entry the last of those sent.
+func (l *ledger) number(e *entry) {
 	l.numbers++
-	e.state, e.outcome, e.number = sent, o, l.numbers
-	e.msg = nil
+	e.number = l.numbers
 	l.sent.push(e)
+}
+
+// forget ends an entry, taken out of sent, whose arrival will never be proven.
+func (l *ledger) forget(e *entry) {
+	e.state = settled
+	if e.outcome != 0 && !e.reported {
+		l.unproven++
+	}
+}
+
+// repeats ends acks that the server is known to have ignored.
+func (l *ledger) repeats() {
+	for e := l.sent.head; e != nil; e = l.sent.head {
+		l.sent.remove(e)
+		e.state = settled
+		if e.outcome == brokers.Ack {
+			l.repeat++
+		}
+	}
 }
 
 // prove ends what was sent up to number n.
@@ -160,8 +187,8 @@ func (l *ledger) supersede(e *entry) {
 // report tells what happened since the last one. Unconfirmed counts each
 // settlement once.
 func (l *ledger) report() brokers.Report {
-	r := brokers.Report{Returned: l.strays, OwnershipLost: l.lost}
-	l.strays, l.lost = 0, 0
+	r := brokers.Report{Returned: l.strays, OwnershipLost: l.lost, Unconfirmed: l.unproven, WillRepeat: l.repeat}
+	l.strays, l.lost, l.unproven, l.repeat = 0, 0, 0, 0
 	for e := l.sent.head; e != nil; e = e.next {
 		if e.outcome != 0 && !e.reported {
 			e.reported = true

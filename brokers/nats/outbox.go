@@ -29,6 +29,8 @@ type item struct {
 	// s; nil for what needs no proof.
 	s      *subscription
 	number uint64
+	// each: this one asks for an answer of its own, not only the batch.
+	each bool
 	// session is the only one in which to send it.
 	session uint64
 }
@@ -99,7 +101,7 @@ func (o *outbox) askForProof(batch []item) {
 	o.round++
 	for i := len(batch) - 1; i >= 0; i-- {
 		it := &batch[i]
-		if it.s == nil || it.s.asked == o.round {
+		if it.s == nil || it.s.asked == o.round && !it.each {
 			continue
 		}
 		it.s.asked = o.round

@@ -22,7 +22,7 @@ type pull struct {
 // each request with a status that tells what it did not use: 408 at its expiry,
 // 409 "Batch Completed" when the messages were used up before the bytes. So the
 // sums are exact; only a request whose bytes were used up to the last one ends
-// silently, and the bounds in drop correct that.
+// silently, which the sum of the bytes shows.
 type pulls struct {
 	open []pull
 	// What all open ones may still bring.
@@ -69,9 +69,7 @@ func (p *pulls) arrived(weight int64) {
 	p.alone = false
 	p.messages = max(0, p.messages-1)
 	p.bytes = max(0, p.bytes-weight)
-	if p.messages == 0 {
-		p.reset()
-	}
+	p.settle()
 }
 
 // drop ends a request of which so much was not used, and tells whether that is
@@ -92,10 +90,17 @@ func (p *pulls) drop(number uint64, messages int, bytes int64) (untouched bool) 
 		mostBytes += pl.bytes
 	}
 	p.messages, p.bytes = min(p.messages, mostMessages), min(p.bytes, mostBytes)
-	if p.messages == 0 {
+	p.settle()
+	return untouched
+}
+
+// settle forgets requests that have nothing left. One without a bound in bytes
+// is alone.
+func (p *pulls) settle() {
+	bounded := len(p.open) > 0 && p.open[0].bytes > 0
+	if p.messages == 0 || bounded && p.bytes == 0 {
 		p.reset()
 	}
-	return untouched
 }
 
 // reset forgets all requests: none can bring anything any more.

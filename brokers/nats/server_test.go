@@ -57,10 +57,10 @@ func serve(conf string) error {
 				fmt.Println("reload failed:", err)
 				continue
 			}
-			fmt.Println("reloaded")
+			fmt.Println("test server reloaded")
 		}
 	}()
-	fmt.Println("ready")
+	fmt.Println("test server up")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	s.Shutdown()
 	s.WaitForShutdown()
@@ -78,6 +78,8 @@ type process struct {
 	dir  string
 	addr string
 	sync string
+	// appPassword is the app user's.
+	appPassword string
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
@@ -90,7 +92,7 @@ type process struct {
 // unless lazy, which is for what does not look at durability.
 func startProcess(tb testing.TB, lazy bool) *process {
 	tb.Helper()
-	p := &process{tb: tb, dir: tb.TempDir(), addr: freeAddr(tb), sync: "always"}
+	p := &process{tb: tb, dir: tb.TempDir(), addr: freeAddr(tb), sync: "always", appPassword: appPassword}
 	if lazy {
 		p.sync = "2m"
 	}
@@ -125,7 +127,7 @@ authorization { users: [
   { user: %q, password: %q %s }
   { user: %q, password: %q }
 ] }
-`, p.addr, filepath.Join(p.dir, "data"), p.sync, appUser, appPassword, permissions, adminUser, adminPassword)
+`, p.addr, filepath.Join(p.dir, "data"), p.sync, appUser, p.appPassword, permissions, adminUser, adminPassword)
 	if err := os.WriteFile(p.conf(), []byte(text), 0o600); err != nil {
 		p.tb.Fatal(err)
 	}
@@ -154,7 +156,7 @@ func (p *process) start() {
 	p.mu.Lock()
 	p.cmd, p.stdin = cmd, stdin
 	p.mu.Unlock()
-	p.expect("ready\n")
+	p.expect("test server up\n")
 }
 
 // expect waits for what the server prints next.
@@ -239,10 +241,17 @@ func (p *process) settled(stream string) {
 	})
 }
 
+// password changes that of the app user.
+func (p *process) password(to string) {
+	p.tb.Helper()
+	p.appPassword = to
+	p.reload("")
+}
+
 // reload applies permissions to the app user.
 func (p *process) reload(permissions string) {
 	p.tb.Helper()
 	p.configure(permissions)
 	p.signal(syscall.SIGHUP)
-	p.expect("reloaded\n")
+	p.expect("test server reloaded\n")
 }
