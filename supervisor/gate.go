@@ -27,6 +27,7 @@ func (p *pool) shut() {
 func (p *pool) hold(finishGaps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.holding = p.holding || p.intake != intakeClosed
 	p.intake, p.gate = intakeClosed, gateClosed
 	p.sweep(func(it *item) bool { return finishGaps && p.gap(it) && !it.leaving })
 	if finishGaps {
@@ -103,7 +104,7 @@ func (p *pool) takeStrays() []*item {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.strays
-	p.strays = nil
+	p.strays, p.holding = nil, false
 	for _, it := range out {
 		if it.state != gone {
 			it.state = returning
@@ -206,7 +207,7 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 	}
 	ep.fenced = true
 	ep.cancel(cause)
-	p.intake, p.gate = intakeClosed, gateClosed
+	p.intake, p.gate, p.holding = intakeClosed, gateClosed, false
 	p.sweep(func(*item) bool { return false })
 	for w := range p.workers {
 		if it := w.cur.Load(); it != nil && w.lane != nil {

@@ -79,6 +79,7 @@ type pool struct {
 	waits    waits
 	wake     *time.Timer
 	strays   []*item
+	holding  bool // strays are about to be given back
 	workers  map[*worker]struct{}
 	leaked   int // workers whose call was abandoned
 	first    *slab
@@ -131,7 +132,7 @@ func (p *pool) open(ep *epoch) {
 		// Only now may a key go to another lane than before.
 		p.lanes, p.ready, p.spread = nil, ring{}, p.cfg.lanes
 	}
-	p.intake, p.gate = intakeOpen, gateOpen
+	p.intake, p.gate, p.holding = intakeOpen, gateOpen, false
 	p.spawn()
 	poke(p.credit)
 }

@@ -26,6 +26,17 @@ func (p *pool) settle(it *item, o brokers.Outcome) {
 	p.settles = append(p.settles, it)
 }
 
+// giveUp gives an item back: with the strays, while those are still to be given
+// back, because an intake that the broker knows as open would get it again.
+func (p *pool) giveUp(it *item) {
+	if p.holding {
+		it.state = claimed
+		p.strays = append(p.strays, it)
+		return
+	}
+	p.settle(it, brokers.Release)
+}
+
 // scratch is what a run of flushAll leaves for the next.
 type scratch struct {
 	items       []*item
@@ -123,7 +134,7 @@ func (p *pool) settled(it *item, err error) {
 func (p *pool) bury(it *item) {
 	if p.cfg.deadLetter == nil {
 		if !p.goesOn(it) {
-			p.settle(it, brokers.Release)
+			p.giveUp(it)
 			return
 		}
 		p.block(it, "no dead_letter target: retried for ever")
@@ -179,7 +190,7 @@ func (p *pool) buried(it *item, err error) {
 		it.buried = true
 		p.settle(it, brokers.Ack)
 	case !p.goesOn(it):
-		p.settle(it, brokers.Release)
+		p.giveUp(it)
 	default:
 		p.block(it, "dead letter not confirmed: "+err.Error())
 		p.wait(it, p.clock.now()+int64(p.cfg.backoff.after(int(it.attempts), p.jitter)))

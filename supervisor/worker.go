@@ -238,14 +238,14 @@ func (p *pool) complete(it *item) {
 	case it.out.kind == outcomeRelease && p.goesOn(it):
 		p.release(it)
 	case it.out.kind == outcomeRelease || it.released && !p.goesOn(it):
-		p.settle(it, brokers.Release)
+		p.giveUp(it)
 	case it.released:
 		it.released = false
 		p.retry(it)
 	case it.out.kind == outcomeDeadLetter || int(it.attempts) >= p.cfg.attempts:
 		p.bury(it)
 	case !p.goesOn(it): // between attempts it counts as unstarted
-		p.settle(it, brokers.Release)
+		p.giveUp(it)
 	default:
 		p.count.retried++
 		p.retry(it)
