@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -85,6 +86,36 @@ func TestSocketInUseIsRefused(t *testing.T) {
 	}
 	defer func() { _ = foreign.Close() }()
 	refused("one of another program")
+}
+
+// A program that is alive and too busy to accept is no stale one.
+func TestBusySocketStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sock")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	// Fill what it would accept.
+	for {
+		c, err := net.DialTimeout("unix", path, 100*time.Millisecond)
+		if err != nil {
+			break
+		}
+		defer func() { _ = c.Close() }()
+	}
+	if _, err := Listen(path, nil); err == nil {
+		t.Error("its socket was taken")
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("its socket is gone: %v", err)
+	}
 }
 
 func TestWhatIsNoSocketStays(t *testing.T) {

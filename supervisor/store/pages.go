@@ -64,7 +64,7 @@ func checkPages(r io.ReaderAt, size int64, visit func(bucket string, key, value 
 	if err := p.freelist(m.freelist); err != nil {
 		return err
 	}
-	if err := p.tree(m.root, bounds{}, p.bucket); err != nil {
+	if err := p.tree(m.root, nil, p.bucket); err != nil {
 		return err
 	}
 	for id := uint64(2); id < p.end; id++ {
@@ -100,7 +100,7 @@ func newestMeta(r io.ReaderAt, size uint64) (meta, error) {
 		older, newer = newer, older
 	}
 	switch {
-	case newer.pageSize != older.pageSize, newer.tx != older.tx+1:
+	case newer.pageSize != older.pageSize:
 		return meta{}, errors.New("the two meta pages do not belong together")
 	case newer.end < 4 || newer.end > size/newer.pageSize:
 		return meta{}, fmt.Errorf("the file is cut off: it has %d bytes of %d", size, newer.end*newer.pageSize)
@@ -194,23 +194,23 @@ func (p *pages) freelist(id uint64) error {
 	return nil
 }
 
-// bounds are the keys that a subtree may hold: from low on, below high. nil is
-// no bound.
-type bounds struct{ low, high []byte }
-
 // each is called with every entry of a tree's leaves.
 type each func(key, value []byte, isBucket bool) error
 
-func (p *pages) tree(id uint64, in bounds, f each) error {
+// tree reads the pages from id downwards. A branch names each of its children
+// by the child's first key; nil is the root. bbolt's own check lets that key be
+// above what the branch says; bbolt then, when it changes the child, does not
+// find it in the branch and adds it a second time.
+func (p *pages) tree(id uint64, first []byte, f each) error {
 	b, err := p.page(id)
 	if err != nil {
 		return err
 	}
 	switch u16(b[8:]) {
 	case flagLeaf:
-		err = leaf(b, in, f)
+		err = leaf(b, first, f)
 	case flagBranch:
-		return p.branch(id, b, in, f)
+		return p.branch(id, b, first, f)
 	default:
 		err = errors.New("bad type")
 	}
@@ -220,27 +220,23 @@ func (p *pages) tree(id uint64, in bounds, f each) error {
 	return nil
 }
 
-func (p *pages) branch(id uint64, b []byte, in bounds, f each) error {
-	elements, err := entries(b, in, func(e []byte) (pos, key, value uint32) {
+func (p *pages) branch(id uint64, b, first []byte, f each) error {
+	elements, err := entries(b, first, func(e []byte) (pos, key, value uint32) {
 		return u32(e), u32(e[4:]), 0
 	})
 	if err != nil || len(elements) == 0 {
 		return fmt.Errorf("page %d: bad branch: %w", id, errors.Join(err, errChecksum))
 	}
-	for i, e := range elements {
-		sub := bounds{low: e.key, high: in.high}
-		if i+1 < len(elements) {
-			sub.high = elements[i+1].key
-		}
-		if err := p.tree(u64(e.head[8:]), sub, f); err != nil {
+	for _, e := range elements {
+		if err := p.tree(u64(e.head[8:]), e.key, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func leaf(b []byte, in bounds, f each) error {
-	elements, err := entries(b, in, func(e []byte) (pos, key, value uint32) {
+func leaf(b, first []byte, f each) error {
+	elements, err := entries(b, first, func(e []byte) (pos, key, value uint32) {
 		return u32(e[4:]), u32(e[8:]), u32(e[12:])
 	})
 	if err != nil {
@@ -272,11 +268,11 @@ func (p *pages) bucket(name, value []byte, isBucket bool) error {
 	}
 	var err error
 	if root := u64(value); root != 0 {
-		err = p.tree(root, bounds{}, record)
+		err = p.tree(root, nil, record)
 	} else if inline := value[bucketSize:]; len(inline) < headerSize || u16(inline[8:]) != flagLeaf {
 		err = errors.New("bad inline page")
 	} else {
-		err = leaf(inline, bounds{}, record)
+		err = leaf(inline, nil, record)
 	}
 	if err != nil {
 		return fmt.Errorf("bucket %q: %w", name, err)
@@ -288,14 +284,16 @@ type entry struct{ head, key, value []byte }
 
 // entries cuts a page into its entries, whose positions are relative to their
 // heads, and checks the order of the keys.
-func entries(b []byte, in bounds, sizes func(head []byte) (pos, key, value uint32)) ([]entry, error) {
+func entries(b, first []byte, sizes func(head []byte) (pos, key, value uint32)) ([]entry, error) {
 	count := int(u16(b[10:]))
 	data := headerSize + count*elementSize
 	if data > len(b) {
 		return nil, fmt.Errorf("%d entries do not fit", count)
 	}
+	if first != nil && count == 0 {
+		return nil, errors.New("no entries")
+	}
 	out := make([]entry, 0, count)
-	low := in.low
 	for i := range count {
 		at := headerSize + i*elementSize
 		e := entry{head: b[at : at+elementSize]}
@@ -307,11 +305,10 @@ func entries(b []byte, in bounds, sizes func(head []byte) (pos, key, value uint3
 			return nil, fmt.Errorf("entry %d is out of place", i)
 		}
 		e.key, e.value = b[start:mid:mid], b[mid:end:end]
-		cmp := bytes.Compare(low, e.key)
-		if low != nil && (cmp > 0 || cmp == 0 && i > 0) || in.high != nil && bytes.Compare(e.key, in.high) >= 0 {
+		switch {
+		case i == 0 && first != nil && !bytes.Equal(e.key, first), i > 0 && bytes.Compare(out[i-1].key, e.key) >= 0:
 			return nil, fmt.Errorf("key %q is out of order", e.key)
 		}
-		low = e.key
 		out = append(out, e)
 	}
 	return out, nil

@@ -73,8 +73,6 @@ func (s *Store) enqueue(u update) error {
 	switch {
 	case s.closed:
 		return ErrClosed
-	case isFinal(s.last):
-		return s.last
 	case len(s.queue) >= maxQueue:
 		return fmt.Errorf("%w: %d updates wait for the disk: look at it, then try again", ErrUnavailable, len(s.queue))
 	}
