@@ -25,9 +25,9 @@ const (
 	Lost
 )
 
-var classNames = [...]string{"", "transient", "unreachable", "refused", "missing", "fenced", "lost"}
-
-func (c Class) String() string { return classNames[c] }
+func (c Class) String() string {
+	return [...]string{"", "transient", "unreachable", "refused", "missing", "fenced", "lost"}[c]
+}
 
 // Error is every error that crosses this package but a context's own.
 type Error struct {

@@ -36,9 +36,9 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 		return nil, err
 	}
 	defer through()
-	print := applyPrint(actor, r)
+	mark := applyPrint(actor, r)
 	var old pb.ApplyResponse
-	if found, err := s.reply(r.GetRequestId(), print, &old); found || err != nil {
+	if found, err := s.reply(r.GetRequestId(), mark, &old); found || err != nil {
 		return &old, err
 	}
 	s.applying <- struct{}{}
@@ -62,7 +62,7 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 		out.Results = append(out.Results, p.result(false))
 	}
 	if id := r.GetRequestId(); id != "" {
-		s.keepReply(ctx, id, print, out)
+		s.keepReply(ctx, id, mark, out)
 	}
 	return out, nil
 }

@@ -1,3 +1,4 @@
+//nolint:forbidigo // every test here runs in a bubble of virtual time
 package supervisor_test
 
 import (
@@ -153,7 +154,7 @@ func TestAfterFuncsOfHandlerContexts(t *testing.T) {
 	inHandler(t, timeout(time.Second), func(ctx context.Context, r *rig) supervisor.Outcome {
 		// It may call the supervisor: no lock is held over it.
 		context.AfterFunc(ctx, func() { ran <- r.get("q").GetSpec().GetName() })
-		own, ok := ctx.(interface{ AfterFunc(func()) func() bool })
+		own, ok := ctx.(interface{ AfterFunc(f func()) func() bool })
 		if !ok {
 			t.Fatal("contexts derived from it would need a goroutine each")
 		}
@@ -188,7 +189,7 @@ func TestDerivedContextsNeedNoGoroutines(t *testing.T) {
 		before := runtime.NumGoroutine()
 		var cancels []context.CancelFunc
 		for range 100 {
-			_, cancel := context.WithCancel(parent) //nolint:govet // cancelled below
+			_, cancel := context.WithCancel(parent)
 			cancels = append(cancels, cancel)
 		}
 		if n := runtime.NumGoroutine(); n > before+5 {

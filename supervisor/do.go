@@ -43,8 +43,8 @@ func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, err
 		return nil, err
 	}
 	defer through()
-	print := fingerprint(cmd)
-	if done, err := s.repeated(cmd.Options.GetRequestId(), print); done != nil || err != nil {
+	mark := fingerprint(cmd)
+	if done, err := s.repeated(cmd.Options.GetRequestId(), mark); done != nil || err != nil {
 		return done, err
 	}
 	keys, err := s.resolve(cmd.Target)
@@ -57,7 +57,7 @@ func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, err
 		return nil, first
 	}
 	if id := cmd.Options.GetRequestId(); id != "" && !cmd.Options.GetDryRun() {
-		s.remember(ctx, id, print, results)
+		s.remember(ctx, id, mark, results)
 	}
 	return results, nil
 }
@@ -236,16 +236,16 @@ func fingerprint(cmd Command) []byte {
 }
 
 // repeated finds the reply to an earlier request with the same id.
-func (s *Supervisor) repeated(id string, print []byte) ([]*pb.VerbResult, error) {
+func (s *Supervisor) repeated(id string, mark []byte) ([]*pb.VerbResult, error) {
 	var out pb.PauseResponse // any verb's response: a list of results
-	found, err := s.reply(id, print, &out)
+	found, err := s.reply(id, mark, &out)
 	if !found || err != nil {
 		return nil, err
 	}
 	return out.GetResults(), nil
 }
 
-func (s *Supervisor) reply(id string, print []byte, into proto.Message) (bool, error) {
+func (s *Supervisor) reply(id string, mark []byte, into proto.Message) (bool, error) {
 	if id == "" {
 		return false, nil
 	}
@@ -256,7 +256,7 @@ func (s *Supervisor) reply(id string, print []byte, into proto.Message) (bool, e
 	case err != nil:
 		s.o.Log.Warn("reading a request id", "error", err)
 		return false, nil
-	case string(r.Fingerprint) != string(print):
+	case string(r.Fingerprint) != string(mark):
 		return false, errorf(pb.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED,
 			"request id %q was used for another request: use a new one", id)
 	}
@@ -265,17 +265,17 @@ func (s *Supervisor) reply(id string, print []byte, into proto.Message) (bool, e
 
 // remember keeps the reply to a request. A failure is only logged: the verbs
 // are idempotent.
-func (s *Supervisor) remember(ctx context.Context, id string, print []byte, results []*pb.VerbResult) {
-	s.keepReply(ctx, id, print, &pb.PauseResponse{Results: results})
+func (s *Supervisor) remember(ctx context.Context, id string, mark []byte, results []*pb.VerbResult) {
+	s.keepReply(ctx, id, mark, &pb.PauseResponse{Results: results})
 }
 
-func (s *Supervisor) keepReply(ctx context.Context, id string, print []byte, m proto.Message) {
+func (s *Supervisor) keepReply(ctx context.Context, id string, mark []byte, m proto.Message) {
 	b, err := proto.Marshal(m)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), urgentStore)
 		defer cancel()
 		err = s.o.Store.Update(ctx, func(tx *store.Tx) error {
-			return tx.PutRequest(store.Request{ID: id, Fingerprint: print, Response: b, Expires: time.Now().Add(requestKept)})
+			return tx.PutRequest(store.Request{ID: id, Fingerprint: mark, Response: b, Expires: time.Now().Add(requestKept)})
 		})
 	}
 	if err != nil {
@@ -285,7 +285,7 @@ func (s *Supervisor) keepReply(ctx context.Context, id string, print []byte, m p
 
 func newID() string {
 	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails
+	rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 

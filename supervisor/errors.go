@@ -36,8 +36,7 @@ func etagMismatch(k key, now string) *Error {
 // itemError is an error inside the result of a bulk request; whoever speaks
 // gRPC adds the code.
 func itemError(err error) *pb.ItemError {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return &pb.ItemError{Reason: e.Reason, Message: e.Message, Metadata: e.Metadata}
 	}
 	return &pb.ItemError{Reason: pb.ErrorReason_ERROR_REASON_INTERNAL, Message: err.Error()}

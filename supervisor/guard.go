@@ -41,8 +41,7 @@ func Go(f func() error) <-chan error {
 
 // stackOf is the stack of a panic, or "".
 func stackOf(err error) string {
-	var p *PanicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*PanicError](err); ok {
 		return string(p.Stack)
 	}
 	return ""

@@ -1,3 +1,4 @@
+//nolint:forbidigo // every test here runs in a bubble of virtual time
 package supervisor_test
 
 import (

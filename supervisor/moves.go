@@ -31,10 +31,10 @@ const (
 
 // fire moves the consumer by the table; an event that has no row here is
 // refused by leaving everything as it is.
-func (c *consumer) fire(e lifecycle.Event, why string) bool {
+func (c *consumer) fire(e lifecycle.Event, why string) {
 	row, ok := c.s.machine.Next(c.state, e)
 	if !ok {
-		return false
+		return
 	}
 	if c.lastRow != nil {
 		c.publish() // each move is shown, also when many are made at once
@@ -52,7 +52,6 @@ func (c *consumer) fire(e lifecycle.Event, why string) bool {
 	if row.To == lifecycle.Stopped && from != lifecycle.Stopped {
 		c.converge()
 	}
-	return true
 }
 
 // effect does what a row says.

@@ -1,3 +1,4 @@
+//nolint:forbidigo // every test here runs in a bubble of virtual time
 package supervisor_test
 
 import (
@@ -47,7 +48,7 @@ func inBubble(t *testing.T, f func(r *rig)) {
 
 func inBubbleWith(t *testing.T, o memory.Options, f func(r *rig)) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := fastDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, dir, o)
 		r.open()
@@ -64,6 +65,22 @@ func inBubbleWith(t *testing.T, o memory.Options, f func(r *rig)) {
 			t.Errorf("the broker's contract was broken: %v", err)
 		}
 	})
+}
+
+// fastDir is a folder in memory where there is one: that syncs reach the disk is
+// tested with the store.
+func fastDir(t *testing.T) string {
+	t.Helper()
+	in := os.TempDir()
+	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
+		in = "/dev/shm"
+	}
+	dir, err := os.MkdirTemp(in, "sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func newRig(t *testing.T, dir string, o memory.Options) *rig {

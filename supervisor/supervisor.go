@@ -265,7 +265,9 @@ func (s *Supervisor) newHandler(ctx context.Context, cfg *spec.Consumer, env Han
 			return
 		}
 		if closer, ok := h.(io.Closer); ok {
-			<-Go(closer.Close)
+			if err := <-Go(closer.Close); err != nil {
+				env.Log.Warn("closing a handler that came too late", "error", err)
+			}
 		}
 	}()
 	return nil, fmt.Errorf("it was not ready in %s: look at what it waits for, then start the consumer", newHandlerTimeout)

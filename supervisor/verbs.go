@@ -113,15 +113,7 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 		res.Predictions = c.predict(cmd, d)
 		return res, nil, nil
 	}
-	var op *operation
-	idle := cmd.Verb == pb.Verb_VERB_RESTART && st == pb.State_STATE_STOPPED
-	if lifecycle.Strength(cmd.Verb) > 0 && !idle && (d == lifecycle.Acts || d == lifecycle.Overtakes) {
-		op = c.newOperation(cmd)
-		want.Operation = op.pb
-		res.Operation = op.pb.GetId()
-	} else if d == lifecycle.Updates && want.GetOperation() != nil {
-		res.Operation = want.GetOperation().GetId()
-	}
+	op := c.operationFor(cmd, d, st, want, res)
 	if op != nil && d == lifecycle.Acts && urgent(cmd.Verb) {
 		// It acts even if the store fails: the gate need not wait for the disk.
 		op.base, op.based = c.pool.stopStarting(!op.kill), true
@@ -141,6 +133,23 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 	}
 	res.Revision = c.s.hub.now()
 	return res, op, nil
+}
+
+// operationFor begins the operation of a verb that ends in a receipt; nil for
+// one that does not, or that has nothing to move.
+func (c *consumer) operationFor(cmd Command, d lifecycle.Decision, st pb.State, want *pb.Desired, res *pb.VerbResult) *operation {
+	idle := cmd.Verb == pb.Verb_VERB_RESTART && st == pb.State_STATE_STOPPED
+	moves := d == lifecycle.Acts || d == lifecycle.Overtakes
+	if lifecycle.Strength(cmd.Verb) > 0 && !idle && moves {
+		op := c.newOperation(cmd)
+		want.Operation = op.pb
+		res.Operation = op.pb.GetId()
+		return op
+	}
+	if d == lifecycle.Updates && want.GetOperation() != nil {
+		res.Operation = want.GetOperation().GetId()
+	}
+	return nil
 }
 
 // save makes what is desired durable, if it is not already. Its wait for the

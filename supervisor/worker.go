@@ -265,8 +265,7 @@ func (p *pool) release(it *item) {
 }
 
 func (p *pool) notePanic(it *item) {
-	var pe *PanicError
-	if errors.As(it.out.err, &pe) {
+	if pe, ok := errors.AsType[*PanicError](it.out.err); ok {
 		p.count.panics++
 		p.log.Error("handler panicked", "message", it.d.ID(), "attempt", it.attempts+1,
 			"panic", pe.Value, "stack", string(pe.Stack))

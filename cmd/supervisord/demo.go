@@ -16,7 +16,7 @@ import (
 // demoFiles hold the demo's specs, which also serve as examples.
 //
 //go:embed demo.yaml
-var demoFiles embed.FS //nolint:gochecknoglobals // embed needs a variable
+var demoFiles embed.FS
 
 func demoCommand(p daemon.Program) *cobra.Command {
 	o := &daemon.Options{}

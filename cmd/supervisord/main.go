@@ -14,7 +14,7 @@ import (
 )
 
 // version is set by the build.
-var version = "dev" //nolint:gochecknoglobals // -ldflags needs a variable
+var version = "dev"
 
 func main() {
 	p := daemon.Program{Name: "supervisord", Version: version, Drivers: drivers()}

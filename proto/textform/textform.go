@@ -21,7 +21,7 @@ import (
 )
 
 // Fault is one thing wrong in a file.
-type Fault struct { //nolint:errname // a fault is one of many
+type Fault struct {
 	File string
 	// Line and Column count from 1.
 	Line, Column int

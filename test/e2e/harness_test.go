@@ -5,12 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -109,7 +107,7 @@ func newWorld(t *testing.T, consumers int) *world {
 func newWorldWith(t *testing.T, consumers int, handler string) *world {
 	t.Helper()
 	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), ledger: newLedger(t)}
-	sock, err := os.MkdirTemp("", "e2e-") // a socket's path must be short
+	sock, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +119,7 @@ func newWorldWith(t *testing.T, consumers int, handler string) *world {
 		t.Fatal(err)
 	}
 	w.broker = &process{t: t, make: func() *exec.Cmd {
-		c := exec.Command(self) //nolint:noctx // tests end it themselves
+		c := exec.Command(self)
 		c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", serverEnv, w.port), serverEnv+"_DIR="+filepath.Join(w.dir, "js"))
 		return c
 	}}
@@ -134,7 +132,7 @@ func newWorldWith(t *testing.T, consumers int, handler string) *world {
 		if handler == deafHandler {
 			program = self
 		}
-		c := exec.Command(program, "serve", "--config", filepath.Join(w.dir, "config.yaml"), //nolint:gosec,noctx // ours
+		c := exec.Command(program, "serve", "--config", filepath.Join(w.dir, "config.yaml"),
 			"--data-dir", filepath.Join(w.dir, "data"), "--listen", "unix://"+w.socket, "--http", "",
 			"--apply", filepath.Join(w.dir, "specs"))
 		if handler == deafHandler {
@@ -153,12 +151,12 @@ func newWorldWith(t *testing.T, consumers int, handler string) *world {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()                     //nolint:errcheck // only its port is wanted
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is
+	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert,errcheck // it is
 }
 
 func (w *world) connect() {
@@ -284,180 +282,3 @@ func (w *world) receipt(name, id string, limit time.Duration) *pb.Receipt {
 }
 
 func target(name string) *pb.Target { return &pb.Target{Names: []string{name}} }
-
-// ledger is what the handlers did: an HTTP server outside the daemon, so that
-// what it has written down survives the daemon.
-type ledger struct {
-	url string
-
-	mu      sync.Mutex
-	handled map[string]int
-	by      map[string]int  // consumer -> calls that ended well
-	closed  map[string]bool // consumers whose calls are a fault
-	faults  []string
-	delay   time.Duration
-	hang    map[string]chan struct{} // ids whose calls wait
-	hanging chan string
-}
-
-func newLedger(t *testing.T) *ledger {
-	t.Helper()
-	l := &ledger{
-		handled: map[string]int{}, by: map[string]int{}, closed: map[string]bool{}, hang: map[string]chan struct{}{},
-		hanging: make(chan string, 100), delay: 2 * time.Millisecond,
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
-	go srv.Serve(listener) //nolint:errcheck // ends with Close
-	t.Cleanup(func() { _ = srv.Close() })
-	l.url = "http://" + listener.Addr().String()
-	return l
-}
-
-// ServeHTTP is the handler's effect: it is done once the id is written down.
-func (l *ledger) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(r.Body); err != nil {
-		rw.WriteHeader(http.StatusServiceUnavailable)
-		return
-	}
-	id, name := b.String(), strings.TrimPrefix(r.URL.Path, "/")
-	l.mu.Lock()
-	if l.closed[name] {
-		l.faults = append(l.faults, "call of "+name+", which is paused or stopped, with "+id)
-	}
-	hang, delay := l.hang[id], l.delay
-	l.mu.Unlock()
-	if hang != nil {
-		l.hanging <- id
-		<-hang
-	}
-	select {
-	case <-time.After(delay):
-	case <-r.Context().Done():
-		return // cancelled before its effect
-	}
-	l.mu.Lock()
-	l.handled[id]++
-	l.by[name]++
-	l.mu.Unlock()
-	rw.WriteHeader(http.StatusNoContent)
-}
-
-func (l *ledger) setClosed(name string, on bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed[name] = on
-}
-
-func (l *ledger) calls() map[string]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := make(map[string]int, len(l.by))
-	for k, v := range l.by {
-		out[k] = v
-	}
-	return out
-}
-
-func (l *ledger) count(id string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.handled[id]
-}
-
-// publisher publishes to every consumer in turn until it is stopped, and
-// keeps the ids that the broker confirmed.
-type publisher struct {
-	w      *world
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-
-	mu        sync.Mutex
-	confirmed []string
-	per       map[string]int
-}
-
-func (w *world) load(every time.Duration) *publisher {
-	ctx, cancel := context.WithCancelCause(w.ctx)
-	p := &publisher{w: w, cancel: cancel, done: make(chan struct{}), per: map[string]int{}}
-	go p.run(ctx, every)
-	return p
-}
-
-func (p *publisher) run(ctx context.Context, every time.Duration) {
-	defer close(p.done)
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
-		for _, name := range p.w.names {
-			p.one(ctx, name, fmt.Sprintf("%s-%d", name, n))
-		}
-	}
-}
-
-func (p *publisher) one(ctx context.Context, name, id string) {
-	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if _, err := p.w.js.Publish(bounded, "e2e."+name, []byte(id)); err != nil {
-		return // not confirmed: it may be there or not
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.confirmed = append(p.confirmed, id)
-	p.per[name]++
-}
-
-func (p *publisher) published() map[string]int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make(map[string]int, len(p.per))
-	for k, v := range p.per {
-		out[k] = v
-	}
-	return out
-}
-
-// stop ends the publishing and returns what was confirmed.
-func (p *publisher) stop() []string {
-	p.cancel(nil)
-	<-p.done
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.confirmed
-}
-
-// account waits until all that was confirmed is handled, and counts lost and
-// repeated.
-func (w *world) account(confirmed []string, limit time.Duration) (repeated int) {
-	w.t.Helper()
-	w.eventually(fmt.Sprintf("all %d confirmed messages are handled", len(confirmed)), limit, func() bool {
-		for _, id := range confirmed {
-			if w.ledger.count(id) == 0 {
-				return false
-			}
-		}
-		return true
-	})
-	for _, id := range confirmed {
-		repeated += w.ledger.count(id) - 1
-	}
-	w.ledger.mu.Lock()
-	defer w.ledger.mu.Unlock()
-	for _, f := range w.ledger.faults {
-		w.t.Error(f)
-	}
-	if len(confirmed) < 1000 {
-		w.t.Errorf("only %d messages went through: too few to prove anything", len(confirmed))
-	}
-	w.t.Logf("%d confirmed, lost 0, repeated %d", len(confirmed), repeated)
-	return repeated
-}

@@ -68,7 +68,7 @@ func build(m *testing.M) (int, error) {
 func runDaemon(url string) {
 	deaf := supervisor.HandlerFunc(func(_ context.Context, m *supervisor.Message) supervisor.Outcome {
 		name := strings.TrimPrefix(m.Subject, "e2e.")
-		resp, err := http.Post(url+"/"+name, "text/plain", bytes.NewReader(m.Body)) //nolint:gosec,noctx // deaf on purpose
+		resp, err := http.Post(url+"/"+name, "text/plain", bytes.NewReader(m.Body))
 		if err != nil {
 			return supervisor.Retry(err)
 		}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// ledger is what the handlers did: an HTTP server outside the daemon, so that
+// what it has written down survives the daemon.
+type ledger struct {
+	url string
+
+	mu      sync.Mutex
+	handled map[string]int
+	by      map[string]int  // consumer -> calls that ended well
+	closed  map[string]bool // consumers whose calls are a fault
+	faults  []string
+	delay   time.Duration
+	hang    map[string]chan struct{} // ids whose calls wait
+	hanging chan string
+}
+
+func newLedger(t *testing.T) *ledger {
+	t.Helper()
+	l := &ledger{
+		handled: map[string]int{}, by: map[string]int{}, closed: map[string]bool{}, hang: map[string]chan struct{}{},
+		hanging: make(chan string, 100), delay: 2 * time.Millisecond,
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
+	go srv.Serve(listener) //nolint:errcheck // ends with Close
+	t.Cleanup(func() { _ = srv.Close() })
+	l.url = "http://" + listener.Addr().String()
+	return l
+}
+
+// ServeHTTP is the handler's effect: it is done once the id is written down.
+func (l *ledger) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(r.Body); err != nil {
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	id, name := b.String(), strings.TrimPrefix(r.URL.Path, "/")
+	l.mu.Lock()
+	if l.closed[name] {
+		l.faults = append(l.faults, "call of "+name+", which is paused or stopped, with "+id)
+	}
+	hang, delay := l.hang[id], l.delay
+	l.mu.Unlock()
+	if hang != nil {
+		l.hanging <- id
+		<-hang
+	}
+	select {
+	case <-time.After(delay):
+	case <-r.Context().Done():
+		return // cancelled before its effect
+	}
+	l.mu.Lock()
+	l.handled[id]++
+	l.by[name]++
+	l.mu.Unlock()
+	rw.WriteHeader(http.StatusNoContent)
+}
+
+func (l *ledger) setClosed(name string, on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed[name] = on
+}
+
+func (l *ledger) calls() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]int, len(l.by))
+	maps.Copy(out, l.by)
+	return out
+}
+
+func (l *ledger) count(id string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handled[id]
+}
+
+// publisher publishes to every consumer in turn until it is stopped, and
+// keeps the ids that the broker confirmed.
+type publisher struct {
+	w      *world
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+
+	mu        sync.Mutex
+	confirmed []string
+	per       map[string]int
+}
+
+func (w *world) load(every time.Duration) *publisher {
+	ctx, cancel := context.WithCancelCause(w.ctx)
+	p := &publisher{w: w, cancel: cancel, done: make(chan struct{}), per: map[string]int{}}
+	go p.run(ctx, every)
+	return p
+}
+
+func (p *publisher) run(ctx context.Context, every time.Duration) {
+	defer close(p.done)
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, name := range p.w.names {
+			p.one(ctx, name, fmt.Sprintf("%s-%d", name, n))
+		}
+	}
+}
+
+func (p *publisher) one(ctx context.Context, name, id string) {
+	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := p.w.js.Publish(bounded, "e2e."+name, []byte(id)); err != nil {
+		return // not confirmed: it may be there or not
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.confirmed = append(p.confirmed, id)
+	p.per[name]++
+}
+
+func (p *publisher) published() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[string]int, len(p.per))
+	maps.Copy(out, p.per)
+	return out
+}
+
+// stop ends the publishing and returns what was confirmed.
+func (p *publisher) stop() []string {
+	p.cancel(nil)
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.confirmed
+}
+
+// account waits until all that was confirmed is handled, and counts lost and
+// repeated.
+func (w *world) account(confirmed []string, limit time.Duration) (repeated int) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("all %d confirmed messages are handled", len(confirmed)), limit, func() bool {
+		for _, id := range confirmed {
+			if w.ledger.count(id) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for _, id := range confirmed {
+		repeated += w.ledger.count(id) - 1
+	}
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	for _, f := range w.ledger.faults {
+		w.t.Error(f)
+	}
+	if len(confirmed) < 1000 {
+		w.t.Errorf("only %d messages went through: too few to prove anything", len(confirmed))
+	}
+	w.t.Logf("%d confirmed, lost 0, repeated %d", len(confirmed), repeated)
+	return repeated
+}
