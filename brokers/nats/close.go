@@ -10,9 +10,11 @@ import (
 
 // Close ends the epoch. Nothing of it can be settled any more, so all that is
 // with the caller is given back, whether listed or not: the server keeps nothing
-// for it. Returned counts what is listed and what the driver held. On a connection that is down it waits for it to come
-// back, for no longer than the server waits for the deliveries anyway: acks
-// without proof are then sent again, and what is unsettled is given back.
+// for it. Returned counts what is listed and what the driver held.
+//
+// While the connection is down it waits for it to come back, for no longer than
+// the server waits for the deliveries anyway: acks without proof are then sent
+// again, and what is unsettled is given back.
 func (s *subscription) Close(ctx context.Context, unsettled []*brokers.Delivery) (brokers.Report, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -71,6 +73,8 @@ func (s *subscription) finish(in *inbox, returned int) bool {
 	for first := true; ; first = false {
 		select {
 		case <-now.up:
+		case <-s.c.over:
+			return false
 		case <-limit.C:
 			return false
 		}
@@ -92,6 +96,8 @@ func (s *subscription) finish(in *inbox, returned int) bool {
 			return released && s.proven()
 		case <-now.down:
 			now = s.c.link()
+		case <-s.c.over:
+			return false
 		case <-limit.C:
 			return false
 		}

@@ -36,6 +36,10 @@ type conn struct {
 	base time.Time
 	// lost is closed when nats.go gave up against its instructions.
 	lost chan struct{}
+	// over is closed when nothing can be told to the server any more: the
+	// connection is lost, or Close has waited for long enough.
+	over    chan struct{}
+	endOver func()
 	// work counts goroutines that outlive the call that started them.
 	work sync.WaitGroup
 
@@ -51,7 +55,8 @@ type conn struct {
 	// requests wait for an answer of the server.
 	requests map[*request]bool
 	lastID   uint32
-	closing  bool
+	// closing: Close was called; ended: so was nats.go's.
+	closing, ended bool
 }
 
 var _ brokers.Conn = (*conn)(nil)
@@ -66,12 +71,14 @@ func open(ctx context.Context, name string, cfg *supervisorv1.NatsConnection, en
 		log:      env.Log.With("connection", name),
 		base:     time.Now(),
 		lost:     make(chan struct{}),
+		over:     make(chan struct{}),
 		up:       make(chan struct{}),
 		down:     make(chan struct{}),
 		subs:     map[uint32]*subscription{},
 		requests: map[*request]bool{},
 	}
 	close(c.up)
+	c.endOver = sync.OnceFunc(func() { close(c.over) })
 	if cfg.GetEmbedded() {
 		server, err := startEmbedded(ctx, name, cfg, env)
 		if err != nil {
@@ -134,7 +141,7 @@ func (c *conn) wentDown(_ *nats.Conn, err error) {
 		err = nats.ErrDisconnected
 	}
 	c.mu.Lock()
-	if c.closing {
+	if c.ended {
 		c.mu.Unlock()
 		return
 	}
@@ -185,7 +192,7 @@ func (c *conn) op() string { return "connect to " + c.dialer.name }
 func (c *conn) gaveUp(nc *nats.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing {
+	if c.ended {
 		return
 	}
 	err := nc.LastError()
@@ -198,6 +205,7 @@ func (c *conn) gaveUp(nc *nats.Conn) {
 	}
 	c.err = classify(c.op(), err)
 	close(c.lost)
+	c.endOver()
 	for _, s := range c.all() {
 		c.background(func() { s.fail(c.err) })
 	}
@@ -322,6 +330,9 @@ func (c *conn) Close(ctx context.Context) error {
 		c.work.Wait()
 		c.pub.close()
 		c.out.stop()
+		c.mu.Lock()
+		c.ended = true
+		c.mu.Unlock()
 		c.nc.Close()
 		c.stopServer()
 	}()
@@ -329,6 +340,7 @@ func (c *conn) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+		c.endOver()
 		return &brokers.Error{Class: brokers.Unreachable, Op: "close " + c.dialer.name, Err: context.Cause(ctx),
 			Remedy: "it goes on in the background"}
 	}

@@ -33,6 +33,11 @@
 //
 // # What JetStream cannot do
 //
+// Proven means handled by the server, not written by it: it writes a durable's
+// acks up to 100 ms later (flushLoop of consumerFileStore in filestore.go), also
+// when it syncs every message. A server that is killed in between delivers those
+// messages again. What Close learns of that it reports as WillRepeat.
+//
 // Messages given back come again in the order of the stream, before new ones,
 // as long as one subscription works the durable. They do not when the server
 // had taken one for a request whose inbox was withdrawn at that moment: it

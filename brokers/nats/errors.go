@@ -54,6 +54,7 @@ func kinds() []kind {
 		{jetstream.ErrConsumerCreate, brokers.Refused, "see source.nats for what the server does not take"},
 		{jetstream.ErrBadRequest, brokers.Refused, "the server does not understand the request; is it of 2.10 or later?"},
 		{jetstream.ErrMaximumConsumersLimit, brokers.Refused, "raise max_consumers of the stream or the account"},
+		{nats.ErrReconnectBufExceeded, brokers.Unreachable, "the connection is down; it is dialled again until it answers"},
 		{nats.ErrNoResponders, brokers.Transient, "is JetStream up on the server?"},
 		{nats.ErrSlowConsumer, brokers.Transient, "report this as a bug: more came than was asked for"},
 		{nats.ErrMaxConnectionsExceeded, brokers.Transient, "raise max_connections of the server"},
@@ -87,7 +88,7 @@ func classify(op string, err error) error {
 func classifyAPI(op string, err error, api *jetstream.APIError) error {
 	e := &brokers.Error{Class: brokers.Transient, Op: op, Err: err}
 	if api.Code >= 400 && api.Code < 500 {
-		e.Class, e.Remedy = brokers.Refused, "see source.nats for what the server does not take"
+		e.Class, e.Remedy = brokers.Refused, "change what the server names"
 	}
 	return e
 }

@@ -69,10 +69,11 @@ func (h *harness) Features() brokertest.Features {
 		Faults: []brokertest.Fault{
 			brokertest.Cut, brokertest.Freeze, brokertest.Thaw, brokertest.Kill, brokertest.Restart,
 			brokertest.Delete, brokertest.Recreate, brokertest.Forbid, brokertest.Permit, brokertest.Redeliver,
-			brokertest.Block, brokertest.Unblock,
+			brokertest.Block, brokertest.Unblock, brokertest.Lose,
 		},
 		Credentials:   true,
 		Create:        true,
+		Members:       true,
 		Order:         true,
 		Delay:         true,
 		Headers:       true,
@@ -177,6 +178,7 @@ func (h *harness) Count(ctx context.Context, s *supervisorv1.ConsumerSpec) (coun
 		}
 		info := c.CachedInfo()
 		count.Remaining = int64(info.NumPending) + int64(info.NumAckPending)
+		count.Members = info.NumWaiting // all the server knows of a subscription is its open pulls
 		return nil
 	})
 	return count, err
@@ -212,6 +214,8 @@ func (h *harness) Disturb(ctx context.Context, f brokertest.Fault, s *supervisor
 		h.process.freeze()
 	case brokertest.Thaw:
 		h.process.thaw()
+	case brokertest.Lose:
+		h.proxy.say("-ERR 'No More Of You'\r\n")
 	case brokertest.Block:
 		h.proxy.block()
 	case brokertest.Unblock:

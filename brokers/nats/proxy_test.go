@@ -16,7 +16,7 @@ type proxy struct {
 	target string
 	done   chan struct{}
 	mu     sync.Mutex
-	conns  map[net.Conn]bool
+	conns  map[net.Conn]bool // true: a client's
 	// blocked is closed when publishers may go on; nil while they may.
 	blocked chan struct{}
 }
@@ -53,7 +53,7 @@ func (p *proxy) accept() {
 			continue
 		}
 		p.mu.Lock()
-		p.conns[c], p.conns[d] = true, true
+		p.conns[c], p.conns[d] = true, false
 		p.mu.Unlock()
 		go p.pipe(c, &requests{Conn: c, proxy: p}, d)
 		go p.pipe(d, d, c)
@@ -113,5 +113,16 @@ func (p *proxy) cut() {
 			_ = t.SetLinger(0)
 		}
 		_ = c.Close()
+	}
+}
+
+// say puts words into the server's mouth, on every connection.
+func (p *proxy) say(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, client := range p.conns {
+		if client {
+			_, _ = io.WriteString(c, line)
+		}
 	}
 }
