@@ -105,6 +105,9 @@ func TestPositionsFinishGapsSoThatNothingRepeats(t *testing.T) {
 	for _, v := range []pb.Verb{pb.Verb_VERB_PAUSE, pb.Verb_VERB_STOP, pb.Verb_VERB_RESTART, pb.Verb_VERB_DRAIN} {
 		t.Run(v.String(), func(t *testing.T) {
 			inBubble(t, func(r *rig) {
+				r.close()
+				r.jitter = func() float64 { return 0.9 }
+				r.open()
 				var h handlings
 				r.handle = func(_ context.Context, m *supervisor.Message) supervisor.Outcome {
 					if n := h.add(m); string(m.Key) == "slow" && n == 1 {

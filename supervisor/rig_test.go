@@ -38,6 +38,7 @@ type rig struct {
 	opened  func(*supervisor.Supervisor)
 	handles map[string]supervisor.Handler
 	kind    supervisor.HandlerKind // of handlers "go"; the rig's own when nil
+	jitter  func() float64         // of backoffs; random when nil
 }
 
 // inBubble runs a test in virtual time against a fresh supervisor.
@@ -137,7 +138,7 @@ func (r *rig) open() {
 		log = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	s, err := supervisor.New(supervisor.Options{
-		Daemon: daemon, Drivers: []brokers.Driver{driver}, Store: st, Log: log,
+		Daemon: daemon, Drivers: []brokers.Driver{driver}, Store: st, Log: log, Jitter: r.jitter,
 		Handlers: []supervisor.HandlerKind{r.handlers()},
 	})
 	if err != nil {
