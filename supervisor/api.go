@@ -16,8 +16,10 @@ type Command struct {
 	Target  *supervisorv1.Target
 	Options *supervisorv1.VerbOptions
 
-	// Hold and Until: pause and resume. Until zero: no end.
+	// Hold: pause and resume. The pause ends after For, or at Until; with
+	// neither, when it is resumed.
 	Hold     string
+	For      time.Duration
 	Until    time.Time
 	AllHolds bool
 	// Soft and Hard: drain, stop, restart. 0: the spec's.

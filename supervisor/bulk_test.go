@@ -135,3 +135,23 @@ func TestApplyWithAStaleEtagIsRefused(t *testing.T) {
 		wantReason(t, "apply", err, pb.ErrorReason_ERROR_REASON_ETAG_MISMATCH)
 	})
 }
+
+// TestARepeatedPauseForATimeGetsTheFirstReply: the time counts from the first.
+func TestARepeatedPauseForATimeGetsTheFirstReply(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.apply(newSpec("q"))
+		r.await("q", pb.State_STATE_RUNNING)
+		pause := func() *pb.VerbResult {
+			return r.do(pb.Verb_VERB_PAUSE, "q", withID("pause-1"), func(c *supervisor.Command) { c.For = 10 * time.Minute })
+		}
+		first := pause()
+		until := r.get("q").GetDesired().GetHolds()[0].GetUntil().AsTime()
+		time.Sleep(time.Minute)
+		if again := pause(); !proto.Equal(again, first) {
+			t.Errorf("the reply is %v, the first was %v", again, first)
+		}
+		if now := r.get("q").GetDesired().GetHolds()[0].GetUntil().AsTime(); !now.Equal(until) {
+			t.Errorf("the hold ends at %v, not at %v any more", now, until)
+		}
+	})
+}

@@ -32,8 +32,8 @@ const (
 // With exactly one name a failure is the returned *Error; else it stands in
 // that consumer's result. A repeated request id gets the first reply.
 func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, error) {
-	if err := checkCommand(cmd); err != nil {
-		return nil, err
+	if len(cmd.Options.GetRequestId()) > 128 {
+		return nil, invalid("options.request_id", "at most 128 bytes")
 	}
 	if s.closing.Load() {
 		return nil, errorf(pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN, "the daemon is shutting down")
@@ -46,6 +46,12 @@ func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, err
 	mark := fingerprint(cmd)
 	if done, err := s.repeated(cmd.Options.GetRequestId(), mark); done != nil || err != nil {
 		return done, err
+	}
+	if err := checkCommand(cmd); err != nil {
+		return nil, err
+	}
+	if cmd.For > 0 {
+		cmd.Until = time.Now().Add(cmd.For)
 	}
 	keys, err := s.resolve(cmd.Target)
 	if err != nil {
@@ -172,8 +178,6 @@ func checkCommand(cmd Command) error {
 		return invalid("target.namespace", "names need one namespace; \"*\" goes with a selector or all")
 	case cmd.Options.GetEtag() != "" && len(t.GetNames()) != 1:
 		return invalid("options.etag", "an etag goes with exactly one name")
-	case len(cmd.Options.GetRequestId()) > 128:
-		return invalid("options.request_id", "at most 128 bytes")
 	case cmd.Soft < 0 || cmd.Hard < 0:
 		return invalid("soft", "limits must be positive")
 	case cmd.Soft > 0 && cmd.Hard > 0 && cmd.Soft > cmd.Hard:
@@ -195,6 +199,9 @@ func checkVerb(cmd Command) error {
 			return invalid("backlog_timeout", "goes with mode backlog only")
 		}
 	case pb.Verb_VERB_PAUSE:
+		if cmd.For < 0 || cmd.For > 0 && !cmd.Until.IsZero() {
+			return invalid("for", "a positive duration, and not beside until")
+		}
 		if !cmd.Until.IsZero() && !cmd.Until.After(time.Now()) {
 			return invalid("until", "that moment has passed")
 		}
@@ -230,7 +237,7 @@ func fingerprint(cmd Command) []byte {
 		fmt.Fprintf(h, "%d:", len(b))
 		h.Write(b)
 	}
-	fmt.Fprint(h, cmd.Verb, cmd.Actor, cmd.Hold, cmd.Until.UnixNano(), cmd.AllHolds, cmd.Soft, cmd.Hard,
+	fmt.Fprint(h, cmd.Verb, cmd.Actor, cmd.Hold, cmd.For, cmd.Until.UnixNano(), cmd.AllHolds, cmd.Soft, cmd.Hard,
 		cmd.Mode, cmd.BacklogTimeout, cmd.Then, cmd.Concurrency, cmd.Force)
 	return h.Sum(nil)
 }

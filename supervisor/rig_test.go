@@ -39,6 +39,7 @@ type rig struct {
 	handles map[string]supervisor.Handler
 	kind    supervisor.HandlerKind // of handlers "go"; the rig's own when nil
 	jitter  func() float64         // of backoffs; random when nil
+	limits  *pb.Limits
 }
 
 // inBubble runs a test in virtual time against a fresh supervisor.
@@ -76,7 +77,7 @@ func fastDir(t *testing.T) string {
 	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() {
 		in = "/dev/shm"
 	}
-	dir, err := os.MkdirTemp(in, "sim")
+	dir, err := os.MkdirTemp(in, "sim") //nolint:usetesting // in memory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func (r *rig) open() {
 	}
 	driver := &mortal{Driver: &memory.Driver{Broker: r.broker}}
 	drivers := map[string]brokers.Driver{"memory": driver}
-	daemon, faults := spec.CheckDaemon(&pb.DaemonConfig{Connections: []*pb.Connection{{
+	daemon, faults := spec.CheckDaemon(&pb.DaemonConfig{Limits: r.limits, Connections: []*pb.Connection{{
 		Name: "main", Broker: &pb.Connection_Memory{Memory: &pb.MemoryConnection{}},
 	}}}, drivers)
 	if len(faults) > 0 {

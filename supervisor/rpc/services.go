@@ -55,7 +55,7 @@ func (c *consumers) Pause(ctx context.Context, r *pb.PauseRequest) (*pb.PauseRes
 		cmd.Hold = r.GetHold()
 		switch end := r.GetEnd().(type) {
 		case *pb.PauseRequest_For:
-			cmd.Until = time.Now().Add(end.For.AsDuration())
+			cmd.For = limit(end.For)
 		case *pb.PauseRequest_Until:
 			cmd.Until = end.Until.AsTime()
 		}
