@@ -6,19 +6,29 @@ import (
 )
 
 // budget bounds the bytes in flight of many consumers: of a namespace, and
-// through parent of the process. It is charged when messages have arrived, so
-// it can be exceeded by what was already asked for; then nothing more is asked
-// for until there is room.
+// through parent of the process. It is charged when messages have arrived. Each
+// member may ask for its share of what is free, so that all together do not
+// exceed it by more than one message each.
 type budget struct {
 	parent *budget
 	limit  int64
 
-	mu   sync.Mutex
-	used int64
-	wait chan struct{} // closed when there is room again
+	mu      sync.Mutex
+	used    int64
+	members int64
+	wait    chan struct{} // closed when there is room again
 }
 
 func newBudget(limit int64, parent *budget) *budget { return &budget{limit: limit, parent: parent} }
+
+// join counts members.
+func (b *budget) join(n int64) {
+	for ; b != nil; b = b.parent {
+		b.mu.Lock()
+		b.members += n
+		b.mu.Unlock()
+	}
+}
 
 func (b *budget) charge(n int64) {
 	for ; b != nil; b = b.parent {
@@ -45,10 +55,10 @@ func (b *budget) room(ctx context.Context) (int64, error) {
 	least := int64(1) << 62
 	for at := b; at != nil; {
 		at.mu.Lock()
-		free := at.limit - at.used
+		free, members := at.limit-at.used, at.members
 		if free > 0 {
 			at.mu.Unlock()
-			least = min(least, free)
+			least = min(least, max(1, free/max(1, members)))
 			at = at.parent
 			continue
 		}

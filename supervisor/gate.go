@@ -207,6 +207,7 @@ func (p *pool) fence(ep *epoch, cause error) []*brokers.Delivery {
 	}
 	ep.fenced = true
 	ep.cancel(cause)
+	p.budget.join(-1)
 	p.intake, p.gate, p.holding = intakeClosed, gateClosed, false
 	p.sweep(func(*item) bool { return false })
 	for w := range p.workers {
@@ -313,16 +314,12 @@ func (p *pool) any(like func(*item) bool) bool {
 	return false
 }
 
-// awaitCredit waits until more may be asked for, and says how much. Unless
-// workers starve it waits for a quarter of the bound, so that asking is paid
-// per batch.
+// awaitCredit waits until more may be asked for, and says how much.
 func (p *pool) awaitCredit(ctx context.Context) (brokers.Credit, bool) {
 	for {
 		p.mu.Lock()
-		free := p.cfg.maxMessages - p.inFlight
-		room := p.cfg.maxBytes - p.inFlightBytes
-		ok := p.intake == intakeOpen && free > 0 && room > 0 &&
-			(p.unstarted == 0 || free >= (p.cfg.maxMessages+3)/4)
+		free, room := p.cfg.maxMessages-p.inFlight, p.cfg.maxBytes-p.inFlightBytes
+		ok := p.intake == intakeOpen && p.worthAsking(free, room)
 		p.mu.Unlock()
 		if ok {
 			left, err := p.budget.room(ctx)
@@ -334,6 +331,20 @@ func (p *pool) awaitCredit(ctx context.Context) (brokers.Credit, bool) {
 			return brokers.Credit{}, false
 		}
 	}
+}
+
+// worthAsking: unless workers starve, a quarter of the bounds is free, so that
+// asking is paid per batch. A message that is larger than what is asked for comes
+// all the same; so there is also room for the largest of the last ones, or
+// nothing is in flight.
+func (p *pool) worthAsking(free int, room int64) bool {
+	switch {
+	case p.inFlight == 0:
+		return true
+	case free <= 0 || room <= 0 || room < min(p.largest, p.cfg.maxBytes):
+		return false
+	}
+	return p.unstarted == 0 || free >= (p.cfg.maxMessages+3)/4 && room >= p.cfg.maxBytes/4
 }
 
 // trouble tells how many slots are lost, and why a message is retried for ever.

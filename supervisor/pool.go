@@ -94,6 +94,7 @@ type pool struct {
 
 	inFlight      int
 	inFlightBytes int64
+	largest       int64 // of the last messages; it fades batch by batch
 	owed          int64 // of bytes gone, not yet given back to the budget
 	unstarted     int   // queued or waiting, of inFlight
 	count         counters
@@ -127,6 +128,9 @@ func (p *pool) configure(cfg poolConfig) {
 func (p *pool) open(ep *epoch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ep != ep {
+		p.budget.join(1)
+	}
 	p.ep = ep
 	if p.inFlight == 0 && len(p.workers) == 0 {
 		// Only now may a key go to another lane than before.
@@ -158,10 +162,12 @@ func (p *pool) add(ep *epoch, ds []brokers.Delivery) {
 	}
 	p.last = s
 	var bytes int64
+	p.largest -= p.largest / 8
 	for i := range ds {
 		it := &s.items[i]
 		it.d, it.ep, it.slab = &ds[i], ep, s
 		bytes += ds[i].Size
+		p.largest = max(p.largest, ds[i].Size)
 		if p.intake == intakeClosed {
 			p.strays = append(p.strays, it)
 			continue
