@@ -42,6 +42,7 @@ func demo(ctx context.Context, p daemon.Program, o daemon.Options, stdout, stder
 		defer os.RemoveAll(dir) //nolint:errcheck // the system cleans it up in time
 		o.DataDir = dir
 	}
+	defer takeTerminal()()
 	listen, err := freeAddress(ctx)
 	if err != nil {
 		return err
