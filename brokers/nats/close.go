@@ -70,6 +70,8 @@ func (s *subscription) finish(in *inbox, returned int) bool {
 		return true // the durable is, and with it all that could be told to it
 	}
 	released := true
+	stalled := time.NewTicker(checkLimit)
+	defer stalled.Stop()
 	for first := true; ; first = false {
 		select {
 		case <-now.up:
@@ -91,15 +93,31 @@ func (s *subscription) finish(in *inbox, returned int) bool {
 			s.lastWord()
 		}
 		s.mu.Unlock()
+		if ended, proven := s.awaitProof(now, stalled.C, limit.C); ended {
+			return released && proven
+		}
+		now = s.c.link()
+	}
+}
+
+// awaitProof waits for all proofs, or until none can come any more: it has not
+// ended when the connection went down. A durable that is deleted at that moment
+// answers nothing at all, so a long wait asks for it.
+func (s *subscription) awaitProof(now link, stalled, limit <-chan time.Time) (ended, proven bool) {
+	for {
 		select {
 		case <-s.silence():
-			return released && s.proven()
+			return true, s.proven()
 		case <-now.down:
-			now = s.c.link()
+			return false, false
+		case <-stalled:
+			if brokers.ClassOf(s.exists()) == brokers.Missing {
+				return true, false
+			}
 		case <-s.c.over:
-			return false
-		case <-limit.C:
-			return false
+			return true, false
+		case <-limit:
+			return true, false
 		}
 	}
 }

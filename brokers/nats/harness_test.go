@@ -173,6 +173,13 @@ func (h *harness) Publish(ctx context.Context, s *supervisorv1.ConsumerSpec, ms 
 func (h *harness) Count(ctx context.Context, s *supervisorv1.ConsumerSpec) (count brokertest.Count, err error) {
 	err = h.client(func(_ *nats.Conn, js jetstream.JetStream) error {
 		c, err := js.Consumer(ctx, stream(s), s.GetSource().GetNats().GetDurable())
+		if errors.Is(err, jetstream.ErrConsumerNotFound) { // nobody has subscribed yet
+			st, err := js.Stream(ctx, stream(s))
+			if err == nil {
+				count.Remaining = int64(st.CachedInfo().State.Msgs)
+			}
+			return err
+		}
 		if err != nil {
 			return err
 		}

@@ -83,12 +83,8 @@ func (s *subscription) suspect() {
 // pulls are lost: a new inbox takes over, so that they cannot bring more than
 // the credit should the server remember them.
 func (s *subscription) check() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), checkLimit, errGaveUp)
-	defer cancel()
-	if _, err := call(ctx, s.c, s.src.needs, func(ctx context.Context) (jetstream.Consumer, error) {
-		return s.c.js.Consumer(ctx, s.src.stream, s.src.durable)
-	}, nil); err != nil {
-		return s.src.vanished(s.op, err)
+	if err := s.exists(); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	old := s.in
@@ -118,6 +114,16 @@ func (s *subscription) check() error {
 	}
 	s.c.withdraw(old)
 	return nil
+}
+
+// exists asks the server for the durable.
+func (s *subscription) exists() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), checkLimit, errGaveUp)
+	defer cancel()
+	_, err := call(ctx, s.c, s.src.needs, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.c.js.Consumer(ctx, s.src.stream, s.src.durable)
+	}, nil)
+	return s.src.vanished(s.op, err)
 }
 
 // classify is the driver's, with what the spec says about a missing source.
