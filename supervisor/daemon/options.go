@@ -77,7 +77,8 @@ func (p Program) Env(d *spec.Daemon) spec.Env {
 // loadConfig reads and checks the configuration; "" is an empty one.
 func (p Program) loadConfig(path string) (*spec.Daemon, error) {
 	if path == "" {
-		return spec.LoadDaemon(spec.File{Name: "(no configuration)"}, p.byKind())
+		d, _ := spec.CheckDaemon(nil, p.byKind()) // an empty one has no faults
+		return d, nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
