@@ -1,8 +1,10 @@
+//nolint:forbidigo // every test here runs in a bubble of virtual time
 package supervisor_test
 
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ func (r *rig) publishSized(queue string, sizes ...int) {
 	r.t.Helper()
 	_ = r.broker.Create(queue, memory.QueueOptions{}) // there already is as good
 	for i, n := range sizes {
-		if err := r.broker.Publish(queue, memory.Message{ID: fmt.Sprint(i), Body: make([]byte, n)}); err != nil {
+		if err := r.broker.Publish(queue, memory.Message{ID: strconv.Itoa(i), Body: make([]byte, n)}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -48,7 +50,7 @@ func bytesBound(n int64) func(*pb.ConsumerSpec) {
 
 func TestBytesInFlightKeepTheirBound(t *testing.T) {
 	for _, size := range []int{1, 9, 30, 45, 60, 99, 100} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			inBubble(t, func(r *rig) {
 				var p peaks
 				r.handle = p.handler(r, time.Millisecond)
