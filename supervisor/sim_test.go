@@ -66,7 +66,7 @@ func TestSimulation(t *testing.T) {
 type sometimes struct {
 	handled, acked, deadLettered, returned, abandoned, late, panics  atomic.Int64
 	cutBusy, frozenBusy, storeFaults, restarts, rebalances, overtook atomic.Int64
-	clean, unclean                                                   atomic.Int64
+	clean, unclean, crashes, checked                                 atomic.Int64
 }
 
 func (m *sometimes) counters() map[string]*atomic.Int64 {
@@ -74,7 +74,7 @@ func (m *sometimes) counters() map[string]*atomic.Int64 {
 		"handled": &m.handled, "acked": &m.acked, "dead-lettered": &m.deadLettered, "returned": &m.returned,
 		"abandoned": &m.abandoned, "late": &m.late, "panics": &m.panics, "cut while busy": &m.cutBusy,
 		"frozen while busy": &m.frozenBusy, "store faults": &m.storeFaults, "restarts": &m.restarts,
-		"rebalances": &m.rebalances, "overtaken": &m.overtook, "clean receipts": &m.clean, "unclean receipts": &m.unclean,
+		"rebalances": &m.rebalances, "crashes": &m.crashes, "receipts checked": &m.checked, "overtaken": &m.overtook, "clean receipts": &m.clean, "unclean receipts": &m.unclean,
 	}
 }
 
@@ -103,10 +103,11 @@ type sim struct {
 	met      *sometimes
 	live     atomic.Pointer[supervisor.Supervisor]
 	names    []string
-	ordering pb.Ordering
-	faulty   bool // faults are injected in this run
+	ordering map[string]pb.Ordering // of each, for good: what runs under one may meet what starts under another
+	faulty   bool                   // faults are injected in this run
 
 	mu        sync.Mutex
+	boot      int               // counts processes; what a dead one still does is void
 	published map[string]string // id -> queue
 	handled   map[string]int    // id -> acked by the handler
 	calls     map[string]int    // id -> handler calls
@@ -123,12 +124,10 @@ func simulate(t *testing.T, seed uint64, met *sometimes) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{
 			seed: seed, calls: map[string]int{}, rnd: rand.New(rand.NewPCG(seed, 17)), met: met, published: map[string]string{},
-			handled: map[string]int{}, running: map[string]int{},
+			handled: map[string]int{}, running: map[string]int{}, ordering: map[string]pb.Ordering{},
 		}
 		s.faulty = s.rnd.IntN(4) > 0
-		s.ordering = []pb.Ordering{pb.Ordering_ORDERING_NONE, pb.Ordering_ORDERING_KEY}[s.rnd.IntN(2)]
 		s.rig = newRig(t, dir, memory.Options{CreateTargets: true})
-		s.rig.handle = s.handler
 		s.start()
 		s.setUp()
 		for range 20 + s.rnd.IntN(30) {
@@ -147,16 +146,32 @@ func simulate(t *testing.T, seed uint64, met *sometimes) {
 
 // start opens the supervisor; handlers may be called before that returns.
 func (s *sim) start() {
-	s.setOpening(true)
+	boot := s.begins(true)
 	s.rig.opened = s.live.Store
+	s.rig.handles = map[string]supervisor.Handler{
+		"test": supervisor.HandlerFunc(func(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+			return s.handler(ctx, boot, m)
+		}),
+	}
 	s.rig.open()
-	s.setOpening(false)
+	s.begins(false)
 }
 
-func (s *sim) setOpening(on bool) {
+// begins tells that a process begins, or has begun.
+func (s *sim) begins(now bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.opening = on
+	if s.opening = now; now {
+		s.boot++
+	}
+	return s.boot
+}
+
+// dead tells whether a call is of a process that is over.
+func (s *sim) dead(boot int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boot != boot
 }
 
 // setUp makes queues of different kinds with a consumer each.
@@ -167,10 +182,15 @@ func (s *sim) setUp() {
 	}
 	for i := range 1 + s.rnd.IntN(3) {
 		name := fmt.Sprintf("c%d", i)
-		if err := s.broker.Create(name, kinds[s.rnd.IntN(len(kinds))]); err != nil {
+		kind := kinds[s.rnd.IntN(len(kinds))]
+		if err := s.broker.Create(name, kind); err != nil {
 			s.t.Fatal(err)
 		}
+		orderings := []pb.Ordering{pb.Ordering_ORDERING_NONE, pb.Ordering_ORDERING_KEY, pb.Ordering_ORDERING_PARTITION}
+		s.ordering[name] = orderings[s.rnd.IntN(2+min(1, kind.Partitions))]
 		s.names = append(s.names, name)
+	}
+	for _, name := range s.names {
 		s.more(name, 1+s.rnd.IntN(60))
 		s.rig.apply(s.spec(name))
 	}
@@ -180,7 +200,7 @@ func (s *sim) spec(name string) *pb.ConsumerSpec {
 	return newSpec(name, func(p *pb.ConsumerSpec) {
 		p.Concurrency = new(int32(1 + s.rnd.IntN(6)))
 		p.MaxInFlight = &pb.MaxInFlight{Messages: new(int32(8 + s.rnd.IntN(20)))}
-		p.Ordering = s.ordering // for good: what runs under one ordering may meet what starts under another
+		p.Ordering = s.ordering[name]
 		p.Retry = &pb.Retry{Attempts: new(int32(1 + s.rnd.IntN(4)))}
 		p.Stop = &pb.Stop{Soft: durationpb.New(3 * time.Second), Hard: durationpb.New(6 * time.Second)}
 		p.DeadLetter = &pb.DeadLetter{Target: &pb.DeadLetter_Topic{Topic: name + ".dead"}}
@@ -202,7 +222,10 @@ func (s *sim) more(queue string, n int) {
 }
 
 // handler acts at random; the body is the message's id.
-func (s *sim) handler(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+func (s *sim) handler(ctx context.Context, boot int, m *supervisor.Message) supervisor.Outcome {
+	if s.dead(boot) {
+		return void(ctx)
+	}
 	id := string(m.Body)
 	s.mu.Lock()
 	queue := s.published[id]
@@ -212,7 +235,10 @@ func (s *sim) handler(ctx context.Context, m *supervisor.Message) supervisor.Out
 	dice, long := rnd.IntN(100), time.Duration(1+rnd.IntN(8000))*time.Millisecond
 	s.met.handled.Add(1)
 	// A supervisor does not know of the leaked handlers of the one before.
-	who := fmt.Sprintf("%p %s %s", s.live.Load(), queue, m.Key)
+	who := fmt.Sprintf("%d %s %s", boot, queue, m.Key)
+	if s.ordering[queue] == pb.Ordering_ORDERING_PARTITION {
+		who = fmt.Sprintf("%d %s", boot, m.Origin.Name)
+	}
 	s.entered(queue, who)
 	defer s.left(who)
 	switch {
@@ -235,10 +261,27 @@ func (s *sim) handler(ctx context.Context, m *supervisor.Message) supervisor.Out
 	default:
 		return supervisor.Release()
 	}
+	if !s.effect(boot, id) {
+		return void(ctx)
+	}
+	return supervisor.Ack()
+}
+
+// effect notes that a message was handled, unless the process is dead.
+func (s *sim) effect(boot int, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.boot != boot {
+		return false
+	}
 	s.handled[id]++
-	return supervisor.Ack()
+	return true
+}
+
+// void is a call of a dead process: it has no effect and no outcome.
+func void(ctx context.Context) supervisor.Outcome {
+	<-ctx.Done()
+	return supervisor.Retry(ctx.Err())
 }
 
 // entered checks what must hold when a handler call starts.
@@ -261,7 +304,7 @@ func (s *sim) entered(queue, who string) {
 	if st == pb.State_STATE_PAUSED || st == pb.State_STATE_STOPPED {
 		s.violation = fmt.Sprintf("a handler call started while %s was %v", queue, st)
 	}
-	ordered := c.GetSpec().GetOrdering() == pb.Ordering_ORDERING_KEY
+	ordered := c.GetSpec().GetOrdering() >= pb.Ordering_ORDERING_KEY
 	if n := s.running[who]; ordered && n > 1 && c.GetStatus().GetLeakedHandlers() == 0 {
 		s.violation = fmt.Sprintf("%d calls run at once: %s", n, who)
 	}

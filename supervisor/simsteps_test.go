@@ -25,8 +25,10 @@ func (s *sim) step() {
 		if _, err := s.rig.tryApply(s.spec(name)); err != nil && !storeDown(err) {
 			s.t.Errorf("apply: %v", err)
 		}
-	case dice < 72:
+	case dice < 71:
 		s.restart()
+	case dice < 73:
+		s.crash()
 	default:
 		if s.faulty {
 			s.breakSomething(name)
@@ -93,6 +95,65 @@ func (s *sim) restart() {
 		got := s.rig.get(n).GetDesired()
 		if got.GetState() != want[n].GetState() {
 			s.t.Errorf("%s: desired %v before the restart, %v after", n, want[n], got)
+		}
+	}
+}
+
+// crash ends the process as kill -9 does, and begins another over what the store
+// holds: every consumer is where the last durable reply put it.
+func (s *sim) crash() {
+	want := map[string]*pb.Desired{}
+	for _, n := range s.names {
+		if c := s.rig.get(n); condition(c, pb.ConditionType_CONDITION_TYPE_NOT_DURABLE) == nil {
+			want[n] = c.GetDesired()
+		}
+	}
+	s.begins(true) // the dead one's handlers count no more
+	s.live.Store(nil)
+	s.rig.crash()
+	s.setFault(nil)
+	s.mu.Lock()
+	s.unclean = true
+	s.mu.Unlock()
+	s.start()
+	s.met.crashes.Add(1)
+	for n, d := range want {
+		got := s.rig.get(n).GetDesired()
+		if got.GetState() != d.GetState() || len(got.GetHolds()) > len(d.GetHolds()) || got.GetScale().GetConcurrency() != d.GetScale().GetConcurrency() {
+			s.t.Errorf("%s: desired %v before the crash, %v after", n, d, got)
+		}
+	}
+}
+
+// held checks receipts against what the broker saw meanwhile. What happened at
+// the very moment of the beginning or the end may or may not count.
+func (s *sim) held(queue string, rc *pb.Receipt) {
+	if rc.GetOutcome() == pb.ReceiptOutcome_RECEIPT_OUTCOME_INTERRUPTED {
+		return
+	}
+	from := rc.GetStarted().AsTime()
+	to := from.Add(rc.GetDuration().AsDuration())
+	least, most := map[memory.EventKind]int64{}, map[memory.EventKind]int64{}
+	for _, e := range s.broker.History(queue) {
+		if e.At.Before(from) || e.At.After(to.Add(time.Microsecond)) {
+			continue
+		}
+		most[e.Kind]++
+		if e.At.After(from) && e.At.Before(to.Add(-time.Microsecond)) {
+			least[e.Kind]++
+		}
+	}
+	s.met.checked.Add(1)
+	for _, c := range []struct {
+		what string
+		n    int64
+		kind memory.EventKind
+	}{
+		{"completed and dead-lettered", rc.GetCompleted() + rc.GetDeadLettered(), memory.Acked},
+		{"returned", rc.GetReturned(), memory.Returned},
+	} {
+		if c.n < least[c.kind] || c.n > most[c.kind] {
+			s.t.Errorf("%s: %d %s, but the broker saw %d to %d: %v", queue, c.n, c.what, least[c.kind], most[c.kind], rc)
 		}
 	}
 }
@@ -207,6 +268,9 @@ func (s *sim) account() {
 		}
 		for _, rc := range out.GetReceipts() {
 			s.note(rc)
+			if !s.faulty && !s.unclean {
+				s.held(n, rc)
+			}
 		}
 		k := s.rig.get(n).GetStatus().GetCounters()
 		s.met.acked.Add(k.GetAcked())
