@@ -143,8 +143,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// each calls f with every update and every tick until f is done or fails, or
-// the follower ends. A tick of 0 never comes. f runs on the caller's goroutine.
+// each hands every update, and nil at every tick, to call until that is done or
+// fails or the follower ends. A tick of 0 never comes. When ctx ends, its cause
+// is the error, whatever it cut off. call runs on the caller's goroutine.
 func (f *follower) each(ctx context.Context, tick time.Duration, call func(*update) (done bool, err error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	updates, ended := make(chan update), make(chan error, 1)
@@ -172,7 +173,11 @@ func (f *follower) each(ctx context.Context, tick time.Duration, call func(*upda
 			running = false
 			return err
 		}
-		if done, err := call(u); done || err != nil {
+		done, err := call(u)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case done || err != nil:
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -169,6 +170,7 @@ func (w *stateWaiter) run(ctx context.Context, req *pb.WatchRequest) error {
 	if len(w.open) == 0 {
 		return nil
 	}
+	w.progress.say(fmt.Sprintf("waiting for %s: %s", w.cond.text, w.missing()))
 	tick := time.Duration(0)
 	if w.cond.figures() {
 		tick = pollEvery
@@ -242,14 +244,18 @@ func (w *stateWaiter) left() []key {
 
 // explain says what was still missing when the wait ended early.
 func (w *stateWaiter) explain(err error) error {
-	missing := names(w.left(), func(k key) string {
-		return k.name + " is " + textform.ShortEnum(w.open[k].now.GetStatus().GetState())
-	})
 	switch {
 	case timedOut(err):
-		return failf(exitTimeout, "%w before %s was met: %s", err, w.cond.text, listed(missing))
+		return failf(exitTimeout, "%w before %s was met: %s", err, w.cond.text, w.missing())
 	case errors.Is(err, context.Canceled):
-		return failf(exitInterrupted, "interrupted before %s was met: %s", w.cond.text, listed(missing))
+		return failf(exitInterrupted, "interrupted before %s was met: %s", w.cond.text, w.missing())
 	}
 	return err
+}
+
+// missing is "orders is DRAINING", of those that are open.
+func (w *stateWaiter) missing() string {
+	return listed(names(w.left(), func(k key) string {
+		return k.name + " is " + textform.ShortEnum(w.open[k].now.GetStatus().GetState())
+	}))
 }
