@@ -75,6 +75,10 @@ type consumer struct {
 	final      bool      // the process shuts down or the consumer was deleted: STOPPED ends the actor
 }
 
+// wallCheck is how often the wall clock is looked at for a hold's end: it may be
+// set, and goes on while the machine sleeps; timers do neither.
+const wallCheck = time.Minute
+
 // deadlines are the moments that the actor's one timer waits for; zero: none.
 type deadlines struct {
 	soft, hard, closing, backoff, hold, mark time.Time
@@ -179,7 +183,11 @@ func (c *consumer) arm() {
 		c.timer.Stop()
 		return
 	}
-	c.timer.Reset(max(0, time.Until(first)))
+	d := max(0, time.Until(first))
+	if first.Equal(c.at.hold) {
+		d = min(d, wallCheck)
+	}
+	c.timer.Reset(d)
 }
 
 // due fires the deadlines that have passed.

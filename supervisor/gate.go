@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"slices"
 	"time"
@@ -156,6 +157,29 @@ func (p *pool) cancelRunning(cause error, only *item) int {
 		}
 	}
 	return n
+}
+
+// giveBackOne gives a message back that waits for its call, unless something
+// above it has begun where the broker keeps positions.
+func (p *pool) giveBackOne(it *item) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if it.state != queued && it.state != waiting || p.gap(it) {
+		return
+	}
+	if it.state == waiting {
+		heap.Remove(&p.waits, it.heap)
+	}
+	if l := it.lane; l != nil && (it.state == queued || !l.shared) {
+		l.blocked = l.blocked && l.head != it
+		l.remove(it)
+		p.ready.push(l)
+	}
+	p.unstarted--
+	delete(p.blocked, it)
+	p.giveUp(it)
+	p.flush()
+	p.spawn()
 }
 
 // abandon gives up on calls that still run: their slots are lost until they

@@ -252,3 +252,46 @@ func wantAcked(r *rig, queue string, n int64) {
 	r.t.Helper()
 	r.until("all are acked", func() bool { return r.get(queue).GetStatus().GetCounters().GetAcked() == n })
 }
+
+// One that waits for its call is given back, whatever it waits for.
+func TestCancellingAWaitingMessageGivesItBack(t *testing.T) {
+	for _, ordering := range []pb.Ordering{pb.Ordering_ORDERING_NONE, pb.Ordering_ORDERING_KEY} {
+		t.Run(ordering.String(), func(t *testing.T) {
+			inBubble(t, func(r *rig) {
+				var h handlings
+				busy := make(chan struct{})
+				r.handle = func(_ context.Context, m *supervisor.Message) supervisor.Outcome {
+					if n := h.add(m); m.ID() == "m-0" && n == 1 {
+						return supervisor.RetryAfter(errors.New("much later"), time.Hour)
+					}
+					<-busy
+					return supervisor.Ack()
+				}
+				create(r, "q", memory.QueueOptions{})
+				for _, id := range []string{"m-0", "m-1", "m-2", "m-3"} {
+					if err := r.broker.Publish("q", memory.Message{ID: id, Key: []byte("k")}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.apply(newSpec("q", timeout(time.Hour), func(s *pb.ConsumerSpec) { s.Ordering = ordering }))
+				r.until("it waits", func() bool { return h.of("m-0") == 1 })
+				cancel := func(id string) {
+					t.Helper()
+					out, err := r.s.CancelInFlight(r.ctx, "alice", &pb.CancelInFlightRequest{Name: "q", MessageId: id})
+					if err != nil || out.GetWasRunning() {
+						t.Errorf("%v, %v", out, err)
+					}
+				}
+				cancel("m-3") // in a lane
+				cancel("m-0") // between two attempts: it comes again at once
+				time.Sleep(time.Second)
+				close(busy)
+				wantAcked(r, "q", 4)
+				if n := r.get("q").GetStatus().GetCounters().GetReturned(); n != 2 {
+					t.Errorf("%d returned", n)
+				}
+				wantQueue(t, r, "q", 0, 0)
+			})
+		})
+	}
+}

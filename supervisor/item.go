@@ -136,6 +136,25 @@ func (l *lane) pushFront(it *item) {
 	l.n++
 }
 
+// remove takes an item out of its place.
+func (l *lane) remove(it *item) {
+	if l.head == it {
+		l.pop()
+		return
+	}
+	for at := l.head; at != nil; at = at.next {
+		if at.next != it {
+			continue
+		}
+		at.next, it.next = it.next, nil
+		if l.tail == it {
+			l.tail = at
+		}
+		l.n--
+		return
+	}
+}
+
 func (l *lane) pop() *item {
 	it := l.head
 	l.head = it.next

@@ -80,6 +80,27 @@ func quickRetry(s *pb.ConsumerSpec) {
 	}
 }
 
+// stir carries out the i-th of a round of verbs.
+func stir(r *rig, i int, spec func(int32) *pb.ConsumerSpec) {
+	r.t.Helper()
+	switch i % 6 {
+	case 0:
+		r.do(pb.Verb_VERB_PAUSE, "q")
+	case 1:
+		r.do(pb.Verb_VERB_RESUME, "q")
+	case 2:
+		r.do(pb.Verb_VERB_SCALE, "q", func(c *supervisor.Command) { c.Concurrency = int32(1 + i%7) })
+	case 3:
+		r.apply(spec(int32(3 + i%3)))
+	case 4:
+		clean(r.t, r.receipt("q", r.do(pb.Verb_VERB_STOP, "q").GetOperation()))
+		r.do(pb.Verb_VERB_START, "q")
+	case 5:
+		clean(r.t, r.receipt("q", r.do(pb.Verb_VERB_PAUSE, "q").GetOperation()))
+		r.do(pb.Verb_VERB_RESUME, "q")
+	}
+}
+
 // Order is kept within a lane through retries, pauses, hot changes and scaling.
 func TestOrderIsKeptThroughVerbs(t *testing.T) {
 	key := func(m *supervisor.Message) string { return string(m.Key) }
@@ -112,22 +133,7 @@ func TestOrderIsKeptThroughVerbs(t *testing.T) {
 				r.apply(spec(4))
 				for i := 0; o.count() < 1500 && i < 1000; i++ {
 					time.Sleep(150 * time.Millisecond)
-					switch i % 6 {
-					case 0:
-						r.do(pb.Verb_VERB_PAUSE, "q")
-					case 1:
-						r.do(pb.Verb_VERB_RESUME, "q")
-					case 2:
-						r.do(pb.Verb_VERB_SCALE, "q", func(c *supervisor.Command) { c.Concurrency = int32(1 + i%7) })
-					case 3:
-						r.apply(spec(int32(3 + i%3)))
-					case 4:
-						clean(t, r.receipt("q", r.do(pb.Verb_VERB_STOP, "q").GetOperation()))
-						r.do(pb.Verb_VERB_START, "q")
-					case 5:
-						clean(t, r.receipt("q", r.do(pb.Verb_VERB_PAUSE, "q").GetOperation()))
-						r.do(pb.Verb_VERB_RESUME, "q")
-					}
+					stir(r, i, spec)
 				}
 				if o.count() != 1500 {
 					t.Errorf("%d of 1500 acked", o.count())

@@ -159,7 +159,8 @@ func (s *Supervisor) InFlight(r *pb.ListInFlightRequest) (*pb.ListInFlightRespon
 }
 
 // CancelInFlight cancels the handler's context of one message; it burns no
-// attempt and is tried again after a backoff.
+// attempt and is tried again after a backoff. One that waits for its call is
+// given back to the broker.
 func (s *Supervisor) CancelInFlight(_ context.Context, actor string, r *pb.CancelInFlightRequest) (*pb.CancelInFlightResponse, error) {
 	c, err := s.find(r.GetNamespace(), r.GetName())
 	if err != nil {
@@ -175,6 +176,9 @@ func (s *Supervisor) CancelInFlight(_ context.Context, actor string, r *pb.Cance
 	}
 	c.log.Info("an operator cancels a message", "message", r.GetMessageId(), "actor", actor, "reason", r.GetOptions().GetReason())
 	n := c.pool.cancelRunning(ErrCancelled, items[i])
+	if n == 0 {
+		c.pool.giveBackOne(items[i])
+	}
 	return &pb.CancelInFlightResponse{WasRunning: n > 0}, nil
 }
 
