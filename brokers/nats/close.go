@@ -47,7 +47,7 @@ func (s *subscription) Close(ctx context.Context, unsettled []*brokers.Delivery)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rep := s.ledger.report()
+	rep := s.ledger.report(everything)
 	rep.Returned += returned
 	rep.Released = done
 	return rep, nil
@@ -104,9 +104,10 @@ func (s *subscription) finish(in *inbox, returned int) bool {
 // ended when the connection went down. A durable that is deleted at that moment
 // answers nothing at all, so a long wait asks for it.
 func (s *subscription) awaitProof(now link, stalled, limit <-chan time.Time) (ended, proven bool) {
+	quiet := s.silence(everything)
 	for {
 		select {
-		case <-s.silence():
+		case <-quiet:
 			return true, s.proven()
 		case <-now.down:
 			return false, false
@@ -126,7 +127,7 @@ func (s *subscription) awaitProof(now link, stalled, limit <-chan time.Time) (en
 func (s *subscription) proven() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.sent.n == 0
+	return !s.ledger.waits(everything)
 }
 
 // gone tells whether the durable was found missing.
@@ -196,16 +197,11 @@ func (s *subscription) answered() {
 	})
 }
 
-// inTime lists what is with the caller and the server still waits for: what it
-// has given up waiting for may be with another, and to give that back would take
-// it away there. mu is held.
+// inTime lists what is held or with the caller and the server still waits for:
+// what it has given up waiting for may be with another, and to give that back
+// would take it away there. mu is held.
 func (s *subscription) inTime() []*entry {
-	var back []*entry
 	oldest := s.c.now() - int64(s.ackWait)
-	for e := s.ledger.out.head; e != nil; e = e.next {
-		if e.told > oldest {
-			back = append(back, e)
-		}
-	}
-	return back
+	back := append(s.ledger.out.all(), s.ledger.held.all()...)
+	return slices.DeleteFunc(back, func(e *entry) bool { return e.told < oldest })
 }

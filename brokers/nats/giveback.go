@@ -39,15 +39,20 @@ func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) 
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if gave = s.err == nil; gave {
-			s.giveBackAll(back, returned)
+			back = slices.DeleteFunc(back, func(e *entry) bool { return e.state != out })
+			s.giveBackAll(append(back, s.ledger.held.all()...), returned)
 		}
 	})
-	done := s.await(ctx, job) && s.await(ctx, s.silence())
+	done := s.await(ctx, job)
+	s.mu.Lock()
+	last := s.ledger.numbers // what handlers settle from now on is for the next report
+	s.mu.Unlock()
+	done = done && s.await(ctx, s.silence(last))
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rep := s.ledger.report()
-	rep.Released = done && s.ledger.sent.n == 0
+	rep := s.ledger.report(last)
+	rep.Released = done && !s.ledger.waits(last)
 	if s.err != nil && !gave {
 		return rep, s.err
 	}
@@ -100,14 +105,10 @@ func (s *subscription) mine(list []*brokers.Delivery) []*entry {
 	return back
 }
 
-// giveBackAll gives back what the caller returned and what is held, in the order
-// of the stream: so the server delivers it again. What is more than the caller
-// was told already stands in the next report. mu is held.
+// giveBackAll gives back in the order of the stream, which is the order in which
+// the server then delivers again. What is more than the caller was told already
+// stands in the next report. mu is held.
 func (s *subscription) giveBackAll(back []*entry, told int) {
-	back = slices.DeleteFunc(back, func(e *entry) bool { return e.state != out })
-	for e := s.ledger.held.head; e != nil; e = e.next {
-		back = append(back, e)
-	}
 	slices.SortFunc(back, bySeq)
 	s.ledger.strays += max(0, len(back)-told)
 	s.giveBack(back)
@@ -145,19 +146,18 @@ func (s *subscription) turn(ctx context.Context) error {
 	}
 }
 
-// silence is closed when nothing waits for proof, or no proof will come.
-func (s *subscription) silence() <-chan struct{} {
+// silence is closed when nothing up to a number waits for proof, or no proof will
+// come. It has one user at a time.
+func (s *subscription) silence(last uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ledger.sent.n == 0 {
-		done := make(chan struct{})
-		close(done)
-		return done
+	quiet := make(chan struct{})
+	if s.ledger.waits(last) {
+		s.quiet, s.last = quiet, last
+	} else {
+		close(quiet)
 	}
-	if s.quiet == nil {
-		s.quiet = make(chan struct{})
-	}
-	return s.quiet
+	return quiet
 }
 
 // await tells whether done was closed before ctx ended or the epoch broke.

@@ -1,6 +1,8 @@
 package nats
 
 import (
+	"math"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
@@ -59,6 +61,14 @@ func (l *list) push(e *entry) {
 	}
 	l.tail = e
 	l.n++
+}
+
+func (l *list) all() []*entry {
+	entries := make([]*entry, 0, l.n)
+	for e := l.head; e != nil; e = e.next {
+		entries = append(entries, e)
+	}
+	return entries
 }
 
 func (l *list) remove(e *entry) {
@@ -184,12 +194,18 @@ func (l *ledger) supersede(e *entry) {
 	}
 }
 
-// report tells what happened since the last one. Unconfirmed counts each
-// settlement once.
-func (l *ledger) report() brokers.Report {
+// everything is above all numbers.
+const everything = math.MaxUint64
+
+// waits tells whether anything sent up to a number has no proof yet.
+func (l *ledger) waits(last uint64) bool { return l.sent.head != nil && l.sent.head.number <= last }
+
+// report tells what happened since the last one, up to a number. Unconfirmed
+// counts each settlement once.
+func (l *ledger) report(last uint64) brokers.Report {
 	r := brokers.Report{Returned: l.strays, OwnershipLost: l.lost, Unconfirmed: l.unproven, WillRepeat: l.repeat}
 	l.strays, l.lost, l.unproven, l.repeat = 0, 0, 0, 0
-	for e := l.sent.head; e != nil; e = e.next {
+	for e := l.sent.head; e != nil && e.number <= last; e = e.next {
 		if e.outcome != 0 && !e.reported {
 			e.reported = true
 			r.Unconfirmed++

@@ -41,8 +41,10 @@ type subscription struct {
 	inbox  string
 	ledger ledger
 	pulls  pulls
-	// quiet is closed when nothing waits for proof; nil while nobody waits.
+	// quiet is closed when nothing up to last waits for proof; nil while nobody
+	// waits for that.
 	quiet chan struct{}
+	last  uint64
 	// job is closed when the background part of the last Hold or Close is done.
 	job chan struct{}
 	// heard is when the server last spoke; notBefore is when to pull again.
@@ -298,7 +300,7 @@ func (s *subscription) proved(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledger.prove(n)
-	if s.ledger.sent.n == 0 {
+	if !s.ledger.waits(s.last) {
 		s.hush()
 	}
 }
