@@ -183,10 +183,12 @@ func (r *rig) close() []*pb.Receipt {
 // any more.
 type mortal struct {
 	*memory.Driver
-	dead atomic.Bool
+	dead  atomic.Bool
+	dials atomic.Int64
 }
 
 func (d *mortal) Open(ctx context.Context, c *pb.Connection, env brokers.Env) (brokers.Conn, error) {
+	d.dials.Add(1)
 	if d.dead.Load() {
 		return nil, &brokers.Error{Class: brokers.Refused, Op: "connect", Err: errors.New("the process is dead")}
 	}

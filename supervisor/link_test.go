@@ -1,0 +1,67 @@
+//nolint:forbidigo // every test here runs in a bubble of virtual time
+package supervisor_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-111f5b8e/supervisord/brokers/memory"
+	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+)
+
+func many(n int) (names []string, specs []*pb.ConsumerSpec) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("c%d", i))
+		specs = append(specs, newSpec(names[i]))
+	}
+	return names, specs
+}
+
+func TestManyConsumersShareOneDial(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		names, specs := many(30)
+		r.apply(specs...)
+		for _, n := range names {
+			r.await(n, pb.State_STATE_RUNNING)
+		}
+		if n := r.driver.dials.Load(); n != 1 {
+			t.Errorf("%d dials for the first connection", n)
+		}
+		r.broker.Lose()
+		time.Sleep(time.Minute)
+		for _, n := range names {
+			r.await(n, pb.State_STATE_RUNNING)
+		}
+		if n := r.driver.dials.Load(); n != 2 {
+			t.Errorf("%d dials, one after the loss is enough", n-1)
+		}
+		// While nobody answers, all of them together dial no more often than one.
+		before := r.driver.dials.Load()
+		r.broker.Cut()
+		r.broker.Lose()
+		time.Sleep(10 * time.Minute)
+		if n := r.driver.dials.Load() - before; n > 100 {
+			t.Errorf("%d dials in ten minutes", n)
+		}
+		r.broker.Heal()
+	})
+}
+
+// Subscriptions take turns on a connection; to wait for one's turn is no failure.
+func TestSubscriptionsArePacedWithoutFailures(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.broker.Delay(memory.OpSubscribe, 8*time.Second)
+		names, specs := many(40)
+		r.apply(specs...)
+		began := time.Now()
+		for _, n := range names {
+			if c := r.await(n, pb.State_STATE_RUNNING); c.GetStatus().GetEpoch() != 1 {
+				t.Errorf("%s needed %d attempts", n, c.GetStatus().GetEpoch())
+			}
+		}
+		if d := time.Since(began); d < 20*time.Second {
+			t.Errorf("40 subscriptions of 8 s each took %v: they were not paced", d)
+		}
+	})
+}
