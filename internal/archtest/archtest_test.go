@@ -111,8 +111,9 @@ func rules() map[string]rule {
 				"brokers", "brokers/memory", "brokers/nats", api, "proto/endpoint", "proto/textform",
 				"supervisor", "supervisor/daemon", "supervisor/spec",
 			},
-			// The demo publishes as any program would, past the daemon.
-			others: []string{protobuf, "github.com/spf13/cobra", "github.com/nats-io/nats.go"},
+			// The demo publishes as any program would, past the daemon, and keeps
+			// Ctrl-C from make.
+			others: []string{protobuf, "github.com/spf13/cobra", "github.com/nats-io/nats.go", "golang.org/x/sys/unix"},
 			tests:  []string{goleak, grpc, "github.com/rogpeppe/go-internal"},
 		},
 		"cmd/supctl": {
