@@ -50,6 +50,35 @@ func TestCutWithAcksUnderWay(t *testing.T) {
 	r.clean()
 }
 
+// A pull that the server still has when the connection is back delivers to an
+// epoch that is over. That is given back at once, not after ack_wait.
+func TestPullOutlivesCut(t *testing.T) {
+	const n = 20
+	r := newRig(t)
+	wait := func(_ *supervisorv1.ConsumerSpec, n *supervisorv1.NatsSource) {
+		n.AckWait = durationpb.New(2 * time.Minute)
+	}
+	sub := r.subscribe(wait)
+	_, err := sub.Receive(r.within(100*time.Millisecond), brokers.Credit{Messages: 100, Bytes: 1 << 20})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	r.proxy.cut()
+	r.breaks(sub)
+	r.up()
+	r.publish(n, 10)
+	next := r.subscribe(wait)
+	r.settle(next, brokers.Ack, r.receive(next, n))
+	for _, s := range []brokers.Subscription{next, sub} {
+		rep, err := s.Close(r.within(patience), nil)
+		must(t, err)
+		if !rep.Released || rep.Unconfirmed != 0 {
+			t.Errorf("got %+v", rep)
+		}
+	}
+	r.clean()
+}
+
 // Messages whose bytes exceed what a client library buffers by default arrive
 // without a drop, within the credit.
 func TestLargeMessages(t *testing.T) {

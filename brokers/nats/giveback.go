@@ -111,20 +111,20 @@ func (s *subscription) mine(list []*brokers.Delivery) []*entry {
 func (s *subscription) giveBackAll(back []*entry, told int) {
 	slices.SortFunc(back, bySeq)
 	s.ledger.strays += max(0, len(back)-told)
-	s.giveBack(back)
+	s.giveBack(back, s.session)
 }
 
 func bySeq(a, b *entry) int { return cmp.Compare(a.seq, b.seq) }
 
-// giveBack sends naks; mu is held.
-func (s *subscription) giveBack(back []*entry) {
+// giveBack sends naks in a session; mu is held.
+func (s *subscription) giveBack(back []*entry, session uint64) {
 	if len(back) == 0 {
 		return
 	}
 	s.c.out.add(func(items []item) []item {
 		for _, e := range back {
 			s.ledger.send(e, 0)
-			items = append(items, item{subject: e.reply, word: nak, s: s, number: e.number, session: s.session})
+			items = append(items, item{subject: e.reply, word: nak, s: s, number: e.number, session: session})
 		}
 		return items
 	})

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -195,7 +196,7 @@ func (s *subscription) arrive(in *inbox, m *nats.Msg, now int64) {
 	}
 	e := s.ledger.entry()
 	*e = entry{s: s, reply: m.Reply, msg: m, seq: info.seq, told: now, weight: int64(m.Size()),
-		published: info.published, redelivered: int32(max(1, info.deliveries) - 1)}
+		published: info.published, redelivered: int32(min(max(1, info.deliveries)-1, math.MaxInt32))}
 	if e.redelivered > 0 {
 		s.ledger.supersede(e)
 	}
@@ -204,8 +205,9 @@ func (s *subscription) arrive(in *inbox, m *nats.Msg, now int64) {
 	}
 	s.ledger.hold(e)
 	if in.fate == refuse {
+		// A pull that outlived the cut of its connection: it came in a later session.
 		s.ledger.strays++
-		s.giveBack([]*entry{e})
+		s.giveBack([]*entry{e}, s.c.link().session)
 		return
 	}
 	if s.ledger.held.n == 1 {
