@@ -43,11 +43,13 @@ func (p *pool) hold(finishGaps bool) {
 // against the message only the intake is closed.
 func (p *pool) stopStarting(finishGaps bool) counters {
 	p.mu.Lock()
-	n, counts := p.count, p.ep != nil && p.ep.caps.GiveBackCounts
+	n, closed, counts := p.count, p.intake == intakeClosed, p.ep != nil && p.ep.caps.GiveBackCounts
 	p.mu.Unlock()
-	if counts {
+	switch {
+	case closed: // another verb has done it, in its own way
+	case counts:
 		p.shut()
-	} else {
+	default:
 		p.hold(finishGaps)
 	}
 	return n

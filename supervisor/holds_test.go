@@ -28,6 +28,7 @@ func TestStopEndsInTimeThoughAHoldAndAStartCameAfterIt(t *testing.T) {
 		r.publish("q", "m", 2)
 		r.apply(newSpec("q", shortLimits, slots(2), small(2)))
 		<-entered
+		<-entered
 		res := r.do(pb.Verb_VERB_STOP, "q")
 		r.do(pb.Verb_VERB_PAUSE, "q")
 		r.do(pb.Verb_VERB_START, "q")
