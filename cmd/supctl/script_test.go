@@ -28,6 +28,8 @@ func TestWithADaemon(t *testing.T) {
 	}
 	t.Run("scripts", func(t *testing.T) { runScripts(t, bin) })
 	t.Run("confirmation", func(t *testing.T) { testConfirmation(t, bin) })
+	t.Run("what was confirmed", func(t *testing.T) { testConfirmedIsWhatIsDone(t, bin) })
+	t.Run("large apply", func(t *testing.T) { testLargeApply(t, bin) })
 }
 
 func runScripts(t *testing.T, bin string) {

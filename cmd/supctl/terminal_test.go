@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -10,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// testConfirmation answers questions at a terminal; the daemon is a process.
-func testConfirmation(t *testing.T, bin string) {
+// atTerminal is a console before a daemon of its own.
+func atTerminal(t *testing.T, bin string) *console {
 	t.Helper()
 	w, err := newWorld(t.TempDir(), bin, nil)
 	if err != nil {
@@ -21,15 +22,29 @@ func testConfirmation(t *testing.T, bin string) {
 	if err := w.daemon("start"); err != nil {
 		t.Fatal(err)
 	}
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := newConsole(t, map[string]string{"SUPCTL_ADDR": w.socket()})
 	c.now = time.Now
-	c.stdin = strings.NewReader("name: a\nsource: {connection: main, nats: {stream: A}}\nhandler: {log: {}}\n---\n" +
-		"name: b\nsource: {connection: main, nats: {stream: B}}\nhandler: {log: {}}\n")
-	if got := c.supctl("apply", "-f", "-"); got != exitOK {
+	c.stdinTTY, c.stderrTTY = true, true
+	return c
+}
+
+// apply applies a spec for each name.
+func (c *console) apply(names ...string) exit {
+	var specs strings.Builder
+	for _, n := range names {
+		fmt.Fprintf(&specs, "---\nname: %[1]s\nsource: {connection: main, nats: {stream: %[1]s}}\nhandler: {log: {}}\n", n)
+	}
+	c.stdin = strings.NewReader(specs.String())
+	return c.supctl("apply", "-f", "-")
+}
+
+func testConfirmation(t *testing.T, bin string) {
+	t.Helper()
+	c := atTerminal(t, bin)
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	if got := c.apply("a", "b"); got != exitOK {
 		t.Fatal(c.err.String())
 	}
-	c.stdinTTY, c.stderrTTY = true, true
 	for _, x := range []struct {
 		args   string
 		answer string
@@ -51,6 +66,68 @@ func testConfirmation(t *testing.T, bin string) {
 		if got != x.status || !strings.Contains(c.err.String(), x.asks) || !strings.HasPrefix(c.out.String(), x.out) || (x.out == "") != (c.out.Len() == 0) {
 			t.Errorf("%s, answered %q: exit status %d\nstderr: %s\nstdout: %s", x.args, x.answer, got, c.err.String(), c.out.String())
 		}
+	}
+}
+
+// readerFunc is a reader with one answer, which may take its time.
+type readerFunc func() string
+
+func (f readerFunc) Read(p []byte) (int, error) { return copy(p, f()), nil }
+
+// What was confirmed is done and nothing else, though another consumer has come
+// while the question stood.
+func testConfirmedIsWhatIsDone(t *testing.T, bin string) {
+	t.Helper()
+	c, other := atTerminal(t, bin), newConsole(t, nil)
+	if got := c.apply("a"); got != exitOK {
+		t.Fatal(c.err.String())
+	}
+	other.getenv, other.now = c.getenv, c.now
+	c.stdin = readerFunc(func() string {
+		if got := other.apply("b"); got != exitOK {
+			t.Error(other.err.String())
+		}
+		return "y\n"
+	})
+	if got := c.supctl("delete", "--all", "--force"); got != exitConflict || !strings.Contains(c.err.String(), "2 consumers match, not the 1 expected") {
+		t.Errorf("exit status %d: %s", got, c.err.String())
+	}
+	if got := c.supctl("list", "-o", "name"); got != exitOK || c.out.String() != "default/a\ndefault/b\n" {
+		t.Errorf("exit status %d: %s", got, c.out.String())
+	}
+}
+
+// An apply that does not fit into one request is all or nothing too.
+func testLargeApply(t *testing.T, bin string) {
+	t.Helper()
+	c := atTerminal(t, bin)
+	const count = 2000
+	specs := func(last string) io.Reader {
+		var b strings.Builder
+		for i := range count {
+			connection := "main"
+			if i == count-1 {
+				connection = last
+			}
+			fmt.Fprintf(&b, "---\nname: c%d\nstart: STOPPED\nsource: {connection: %s, nats: {stream: S, filter_subjects: [%s]}}\nhandler: {log: {}}\n",
+				i, connection, strings.Repeat("s", 600))
+		}
+		return strings.NewReader(b.String())
+	}
+	c.stdin = specs("other")
+	if got := c.supctl("apply", "-f", "-"); got != exitUsage || !strings.Contains(c.err.String(), fmt.Sprintf("<stdin>:%d:22: source.connection: ", 5*count-1)) {
+		t.Fatalf("exit status %d: %s", got, c.err.String())
+	}
+	if got := c.supctl("list", "-o", "name"); got != exitOK || c.out.Len() > 0 {
+		t.Errorf("exit status %d: %s", got, c.out.String())
+	}
+	c.stdin = specs("main")
+	if got := c.supctl("apply", "-f", "-", "-o", "name"); got != exitOK || strings.Count(c.out.String(), "\n") != count {
+		t.Errorf("exit status %d: %s", got, c.err.String())
+	}
+	// They are several pages.
+	if got := c.supctl("list", "-o", "name"); got != exitOK || strings.Count(c.out.String(), "\n") != count {
+		t.Errorf("exit status %d: %s", got, c.err.String())
 	}
 }
 

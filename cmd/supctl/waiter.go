@@ -114,6 +114,12 @@ func (w *waiter) end(p *pending, err error) {
 }
 
 func (w *waiter) take(ctx context.Context, u *update) error {
+	if u.resynced {
+		// Who is not in the snapshot that follows is gone.
+		for _, p := range w.open {
+			p.consumer = nil
+		}
+	}
 	switch e := u.event.GetEvent().(type) {
 	case *pb.WatchResponse_Consumer:
 		if p := w.open[keyOf(e.Consumer)]; p != nil {
@@ -154,7 +160,6 @@ func (w *waiter) receive(ctx context.Context, p *pending, r *pb.Receipt) error {
 		w.end(p, nil)
 		return nil
 	}
-	p.consumer = nil
 	c, err := w.look(ctx, p.key)
 	switch exitOf(err) {
 	case exitOK:

@@ -144,6 +144,22 @@ func TestDeletedWhileWaitedFor(t *testing.T) {
 	}
 }
 
+func TestDeletedWhileTheConnectionWasLost(t *testing.T) {
+	s := newScript(t, pb.Verb_VERB_STOP, false, acted("a", "op-a", 7), acted("b", "op-b", 8))
+	s.state("a", pb.State_STATE_STOPPING, 8, "op-a")
+	s.state("b", pb.State_STATE_STOPPING, 9, "op-b")
+	if err := s.w.take(t.Context(), &update{lost: "EOF", resynced: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.want(2)
+	s.state("b", pb.State_STATE_STOPPING, 9, "op-b")
+	s.event(&pb.WatchResponse{Event: &pb.WatchResponse_Synced{Synced: &pb.Synced{}}})
+	s.want(1)
+	if exitOf(s.w.items[0].err) != exitConflict {
+		t.Errorf("got %v", s.w.items[0].err)
+	}
+}
+
 func TestNamesOfSeveralNamespacesAreWatchedTogether(t *testing.T) {
 	other := acted("b", "op-b", 3)
 	other.Namespace = "billing"
