@@ -131,7 +131,6 @@ func (c *consumer) decideAndMove(ctx context.Context, cmd Command) (*pb.VerbResu
 		res.Operation = op.pb.GetId()
 		res.Effect = pb.Effect_EFFECT_ACTED
 	}
-	res.Revision = c.s.hub.now()
 	return res, op, nil
 }
 
@@ -355,7 +354,7 @@ func allowedVerbs(s pb.State) string {
 	for _, v := range lifecycle.Legal(s) {
 		out = append(out, strings.ToLower(strings.TrimPrefix(v.String(), "VERB_")))
 	}
-	return strings.Join(out, ",")
+	return strings.Join(out, ", ")
 }
 
 func short(s pb.State) string { return strings.TrimPrefix(s.String(), "STATE_") }

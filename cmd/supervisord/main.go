@@ -13,11 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the build.
-var version = "dev"
-
 func main() {
-	p := daemon.Program{Name: "supervisord", Version: version, Drivers: drivers()}
+	p := daemon.Program{Name: "supervisord", Drivers: drivers()}
 	p.More = []*cobra.Command{demoCommand(p)}
 	err := p.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
@@ -26,7 +27,8 @@ var errUsage = errors.New("usage")
 // Program is a supervisord: what it is made of.
 type Program struct {
 	// Name is the command's; default "supervisord".
-	Name    string
+	Name string
+	// Version; default that of the main module in the build.
 	Version string
 	Drivers []brokers.Driver
 	// Handlers are what specs name as handler.go.
@@ -52,6 +54,9 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 	if p.Name == "" {
 		p.Name = "supervisord"
 	}
+	if p.Version == "" {
+		p.Version = builtFrom()
+	}
 	root := &cobra.Command{
 		Use:   p.Name,
 		Short: "Hosts many named message consumers and moves each through its life",
@@ -68,6 +73,14 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 	root.AddCommand(p.serveCommand(), p.validateCommand(), p.versionCommand())
 	root.AddCommand(p.More...)
 	return root.ExecuteContext(ctx)
+}
+
+// builtFrom is the version that Go wrote into the program.
+func builtFrom() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
 }
 
 // NoArgs refuses arguments in words that say what to do.

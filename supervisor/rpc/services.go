@@ -150,6 +150,10 @@ func (c *consumers) ListTransitions(_ context.Context, r *pb.ListTransitionsRequ
 }
 
 func (c *consumers) Watch(r *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
+	// At once, so that a quiet watch is known to have been taken.
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
 	return c.s.Watch(stream.Context(), r, stream.Send)
 }
 
