@@ -18,7 +18,7 @@ SHELL := bash
 TOOLS := bin/tools
 PROTO := $(shell find proto -name '*.proto')
 GOTEST := go run ./tools/gotest
-TIMEOUT ?= 15m
+TIMEOUT ?= 25m
 FUZZTIME ?= 30s
 BENCH ?= core jetstream idle pause
 
