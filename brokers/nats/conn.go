@@ -203,11 +203,12 @@ func (c *conn) gaveUp(nc *nats.Conn) {
 		c.up = make(chan struct{})
 		close(c.down)
 	}
-	c.err = classify(c.op(), err)
+	why := classify(c.op(), err)
+	c.err = why
 	close(c.lost)
 	c.endOver()
 	for _, s := range c.all() {
-		c.background(func() { s.fail(c.err) })
+		c.background(func() { s.fail(why) })
 	}
 }
 

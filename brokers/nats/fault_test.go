@@ -82,7 +82,7 @@ func TestPullOutlivesCut(t *testing.T) {
 // Messages whose bytes exceed what a client library buffers by default arrive
 // without a drop, within the credit.
 func TestLargeMessages(t *testing.T) {
-	const n, size, budget = 200, 900_000, 8 << 20
+	const n, size, budget = 100, 900_000, 8 << 20
 	r := newRig(t)
 	r.publish(n, size)
 	sub := r.subscribe(func(s *supervisorv1.ConsumerSpec, _ *supervisorv1.NatsSource) {
@@ -195,7 +195,7 @@ func TestSilentPullsAreReplaced(t *testing.T) {
 	}
 	first := inboxOf(s)
 	s.mu.Lock()
-	s.pulls.start(100, 64<<20) // and nothing is sent
+	s.pulls.start(100, 64<<20, s.c.now()) // and nothing is sent
 	s.heard = s.c.now() - int64(time.Minute)
 	s.mu.Unlock()
 	r.publish(1, 10)

@@ -80,7 +80,7 @@ func (h *harness) Features() brokertest.Features {
 		Redelivery:    brokertest.Counted,
 		DeliveryLimit: true,
 		AckDeadline:   time.Second,
-		Patience:      20 * time.Second,
+		Patience:      12 * time.Second,
 	}
 }
 

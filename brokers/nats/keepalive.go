@@ -31,7 +31,7 @@ func (s *subscription) tick() {
 	if s.ledger.held.n+s.ledger.out.n > 0 {
 		s.extend(now)
 	}
-	if s.in != nil && s.pulls.overdue(s.src, time.Duration(now-s.heard)) {
+	if s.in != nil && s.pulls.overdue(s.src, s.heard, now) {
 		s.suspect()
 	}
 	s.timer.Reset(s.beat())
@@ -88,7 +88,7 @@ func (s *subscription) check() error {
 	}
 	s.mu.Lock()
 	old := s.in
-	silent := old != nil && s.pulls.overdue(s.src, time.Duration(s.c.now()-s.heard))
+	silent := old != nil && s.pulls.overdue(s.src, s.heard, s.c.now())
 	s.mu.Unlock()
 	if !silent {
 		return nil

@@ -3,7 +3,6 @@ package nats
 import (
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -15,6 +14,8 @@ type pull struct {
 	// What was asked for.
 	messages int
 	bytes    int64
+	// asked is when, on the clock of conn.now.
+	asked int64
 }
 
 // pulls accounts for what the server may still send. Requests are served in
@@ -55,9 +56,9 @@ func (p *pulls) want(src *source, messages int, bytes int64, idle bool) (n int, 
 }
 
 // start books a request.
-func (p *pulls) start(messages int, bytes int64) pull {
+func (p *pulls) start(messages int, bytes, now int64) pull {
 	p.last++
-	pl := pull{number: p.last, messages: messages, bytes: bytes}
+	pl := pull{number: p.last, messages: messages, bytes: bytes, asked: now}
 	p.open = append(p.open, pl)
 	p.messages += messages
 	p.bytes += bytes
@@ -170,8 +171,10 @@ func unused(m *nats.Msg) (messages int, bytes int64) {
 	return messages, bytes
 }
 
-// overdue tells whether the server has been silent on open requests for longer
-// than two heartbeats.
-func (p *pulls) overdue(src *source, silent time.Duration) bool {
-	return len(p.open) > 0 && silent > 2*src.heartbeat()+src.heartbeat()/4
+// overdue tells whether open requests are lost: the server has been silent for
+// more than two heartbeats, or the oldest request has outlived its expiry. The
+// server says nothing of a request that exceeds the durable's max_waiting.
+func (p *pulls) overdue(src *source, heard, now int64) bool {
+	beat := int64(src.heartbeat())
+	return len(p.open) > 0 && (now-heard > 2*beat+beat/4 || now-p.open[0].asked > int64(src.pullExpiry)+beat)
 }

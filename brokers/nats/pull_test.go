@@ -38,7 +38,7 @@ func (m *pullModel) ask(t *rapid.T) {
 	if n < 1 || n > m.src.pullMessages || most < 0 || most > m.src.pullBytes {
 		t.Fatalf("asked for %d messages, %d bytes", n, most)
 	}
-	pl := m.client.start(n, most)
+	pl := m.client.start(n, most, 0)
 	m.queue = append(m.queue, &openPull{pull: pl, left: n, bytes: most})
 }
 

@@ -22,8 +22,9 @@ import (
 type soak struct {
 	*rig
 
-	stop chan struct{}
-	wg   sync.WaitGroup
+	// stop ends the producer, which closes produced.
+	stop, produced chan struct{}
+	wg             sync.WaitGroup
 
 	mu        sync.Mutex
 	confirmed map[int]bool // the server has stored it
@@ -33,7 +34,7 @@ type soak struct {
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
-	s := &soak{rig: newRig(t), stop: make(chan struct{}), confirmed: map[int]bool{}, acked: map[int]int{}}
+	s := &soak{rig: newRig(t), stop: make(chan struct{}), produced: make(chan struct{}), confirmed: map[int]bool{}, acked: map[int]int{}}
 	s.wg.Go(s.produce)
 	s.wg.Go(s.consume)
 	return s
@@ -42,6 +43,7 @@ func newSoak(t *testing.T) *soak {
 // produce publishes numbers until stopped; what is not confirmed is not counted,
 // though it may be stored.
 func (s *soak) produce() {
+	defer close(s.produced)
 	for n := 0; ; {
 		err := s.client(func(_ *nats.Conn, js jetstream.JetStream) error {
 			for {
@@ -121,10 +123,10 @@ func (s *soak) counts() (confirmed, acked, epochs int) {
 	return len(s.confirmed), len(s.acked), s.epochs
 }
 
-// done: the producer has stopped and all it got confirmed is handled.
+// done: the producer has ended, and all it got confirmed is handled.
 func (s *soak) done() bool {
 	select {
-	case <-s.stop:
+	case <-s.produced:
 	default:
 		return false
 	}

@@ -172,7 +172,7 @@ func (s *subscription) request(messages int, bytes int64, idle bool) {
 	if len(s.pulls.open) == 0 {
 		s.heard = now
 	}
-	pl := s.pulls.start(n, most)
+	pl := s.pulls.start(n, most, now)
 	it := item{
 		subject: s.nextSubject,
 		reply:   s.in.subject + strconv.FormatUint(pl.number, 36),

@@ -280,3 +280,27 @@ func TestServerHeadersAreNotCopied(t *testing.T) {
 		t.Errorf("got %v, want %v", m.Header, want)
 	}
 }
+
+// Requests that the server lost are told from those that have nothing to bring.
+func TestOverdue(t *testing.T) {
+	src := &source{pullExpiry: 4 * time.Second} // heartbeats every 2 s
+	second := int64(time.Second)
+	for name, c := range map[string]struct {
+		asked, heard, now int64
+		want              bool
+	}{
+		"fresh":                          {0, 0, second, false},
+		"two heartbeats late":            {2 * second, second, 6 * second, true},
+		"heard of late":                  {2 * second, 5 * second, 6 * second, false},
+		"outlived, though others answer": {0, 7 * second, 7 * second, true},
+	} {
+		p := pulls{}
+		if p.overdue(src, c.heard, c.now) {
+			t.Errorf("%s: overdue without a request", name)
+		}
+		p.start(1, 1, c.asked)
+		if p.overdue(src, c.heard, c.now) != c.want {
+			t.Errorf("%s: want %v", name, c.want)
+		}
+	}
+}
