@@ -13,6 +13,7 @@ package brokers
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
@@ -85,6 +86,33 @@ type Conn interface {
 
 	// Close ends it. All subscriptions have been closed before.
 	Close(ctx context.Context) error
+}
+
+// Positioner is a Conn whose sources keep positions that an operator may move.
+type Positioner interface {
+	// Seek moves the committed positions of a source that nobody consumes, and
+	// returns each it moved. A partition whose position is that already is not
+	// named. While the source has consumers it is Refused and says who they
+	// are. All partitions are moved or, on an error, any of them; what is
+	// returned with an error was moved.
+	Seek(ctx context.Context, source any, to SeekTo) ([]Moved, error)
+}
+
+// SeekTo is where to: exactly one of its fields is set.
+type SeekTo struct {
+	Earliest, Latest bool
+	// Time: the first message published then or later; behind the last one
+	// where there is none.
+	Time time.Time
+	// Positions by Origin.Name; -1 removes the committed position.
+	Positions map[string]int64
+}
+
+// Moved is a position that a Seek moved: the next one to be consumed, or -1 for
+// none.
+type Moved struct {
+	Origin        string
+	Before, After int64
 }
 
 // Publication is one message to publish.

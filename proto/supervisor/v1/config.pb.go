@@ -22,6 +22,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type KafkaMechanism int32
+
+const (
+	KafkaMechanism_KAFKA_MECHANISM_UNSPECIFIED   KafkaMechanism = 0
+	KafkaMechanism_KAFKA_MECHANISM_PLAIN         KafkaMechanism = 1
+	KafkaMechanism_KAFKA_MECHANISM_SCRAM_SHA_256 KafkaMechanism = 2
+	KafkaMechanism_KAFKA_MECHANISM_SCRAM_SHA_512 KafkaMechanism = 3
+)
+
+// Enum value maps for KafkaMechanism.
+var (
+	KafkaMechanism_name = map[int32]string{
+		0: "KAFKA_MECHANISM_UNSPECIFIED",
+		1: "KAFKA_MECHANISM_PLAIN",
+		2: "KAFKA_MECHANISM_SCRAM_SHA_256",
+		3: "KAFKA_MECHANISM_SCRAM_SHA_512",
+	}
+	KafkaMechanism_value = map[string]int32{
+		"KAFKA_MECHANISM_UNSPECIFIED":   0,
+		"KAFKA_MECHANISM_PLAIN":         1,
+		"KAFKA_MECHANISM_SCRAM_SHA_256": 2,
+		"KAFKA_MECHANISM_SCRAM_SHA_512": 3,
+	}
+)
+
+func (x KafkaMechanism) Enum() *KafkaMechanism {
+	p := new(KafkaMechanism)
+	*p = x
+	return p
+}
+
+func (x KafkaMechanism) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KafkaMechanism) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_config_proto_enumTypes[0].Descriptor()
+}
+
+func (KafkaMechanism) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_config_proto_enumTypes[0]
+}
+
+func (x KafkaMechanism) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KafkaMechanism.Descriptor instead.
+func (KafkaMechanism) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{0}
+}
+
 type ShutdownMode int32
 
 const (
@@ -57,11 +109,11 @@ func (x ShutdownMode) String() string {
 }
 
 func (ShutdownMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_supervisor_v1_config_proto_enumTypes[0].Descriptor()
+	return file_supervisor_v1_config_proto_enumTypes[1].Descriptor()
 }
 
 func (ShutdownMode) Type() protoreflect.EnumType {
-	return &file_supervisor_v1_config_proto_enumTypes[0]
+	return &file_supervisor_v1_config_proto_enumTypes[1]
 }
 
 func (x ShutdownMode) Number() protoreflect.EnumNumber {
@@ -70,7 +122,7 @@ func (x ShutdownMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ShutdownMode.Descriptor instead.
 func (ShutdownMode) EnumDescriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{0}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{1}
 }
 
 // DaemonConfig is the file given to `supervisord serve --config`.
@@ -169,6 +221,8 @@ type Connection struct {
 	//
 	//	*Connection_Memory
 	//	*Connection_Nats
+	//	*Connection_Rabbitmq
+	//	*Connection_Kafka
 	Broker        isConnection_Broker `protobuf_oneof:"broker"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -243,6 +297,24 @@ func (x *Connection) GetNats() *NatsConnection {
 	return nil
 }
 
+func (x *Connection) GetRabbitmq() *RabbitmqConnection {
+	if x != nil {
+		if x, ok := x.Broker.(*Connection_Rabbitmq); ok {
+			return x.Rabbitmq
+		}
+	}
+	return nil
+}
+
+func (x *Connection) GetKafka() *KafkaConnection {
+	if x != nil {
+		if x, ok := x.Broker.(*Connection_Kafka); ok {
+			return x.Kafka
+		}
+	}
+	return nil
+}
+
 type isConnection_Broker interface {
 	isConnection_Broker()
 }
@@ -255,9 +327,21 @@ type Connection_Nats struct {
 	Nats *NatsConnection `protobuf:"bytes,11,opt,name=nats,proto3,oneof"`
 }
 
+type Connection_Rabbitmq struct {
+	Rabbitmq *RabbitmqConnection `protobuf:"bytes,12,opt,name=rabbitmq,proto3,oneof"`
+}
+
+type Connection_Kafka struct {
+	Kafka *KafkaConnection `protobuf:"bytes,13,opt,name=kafka,proto3,oneof"`
+}
+
 func (*Connection_Memory) isConnection_Broker() {}
 
 func (*Connection_Nats) isConnection_Broker() {}
+
+func (*Connection_Rabbitmq) isConnection_Broker() {}
+
+func (*Connection_Kafka) isConnection_Broker() {}
 
 type MemoryConnection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -444,6 +528,283 @@ func (x *NatsAuth) GetCredentialsFile() string {
 	return ""
 }
 
+// RabbitmqConnection is a broker or a cluster of them, and a virtual host on it.
+type RabbitmqConnection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Servers to try, amqp://HOST:PORT or amqps://; no credentials and no path.
+	Urls []string `protobuf:"bytes,1,rep,name=urls,proto3" json:"urls,omitempty"`
+	// Default "/".
+	Vhost string        `protobuf:"bytes,2,opt,name=vhost,proto3" json:"vhost,omitempty"`
+	Auth  *RabbitmqAuth `protobuf:"bytes,3,opt,name=auth,proto3" json:"auth,omitempty"`
+	// With amqps://.
+	Tls *ClientTls `protobuf:"bytes,4,opt,name=tls,proto3" json:"tls,omitempty"`
+	// How often both sides show that they are alive; default 10s, 1s to 10m.
+	Heartbeat *durationpb.Duration `protobuf:"bytes,5,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// Consumers that share one TCP connection, so that what ends it ends no more
+	// than these; default 50, at most 2000.
+	MaxConsumersPerConnection *int32 `protobuf:"varint,6,opt,name=max_consumers_per_connection,json=maxConsumersPerConnection,proto3,oneof" json:"max_consumers_per_connection,omitempty"`
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
+}
+
+func (x *RabbitmqConnection) Reset() {
+	*x = RabbitmqConnection{}
+	mi := &file_supervisor_v1_config_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RabbitmqConnection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RabbitmqConnection) ProtoMessage() {}
+
+func (x *RabbitmqConnection) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_config_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RabbitmqConnection.ProtoReflect.Descriptor instead.
+func (*RabbitmqConnection) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RabbitmqConnection) GetUrls() []string {
+	if x != nil {
+		return x.Urls
+	}
+	return nil
+}
+
+func (x *RabbitmqConnection) GetVhost() string {
+	if x != nil {
+		return x.Vhost
+	}
+	return ""
+}
+
+func (x *RabbitmqConnection) GetAuth() *RabbitmqAuth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
+}
+
+func (x *RabbitmqConnection) GetTls() *ClientTls {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *RabbitmqConnection) GetHeartbeat() *durationpb.Duration {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return nil
+}
+
+func (x *RabbitmqConnection) GetMaxConsumersPerConnection() int32 {
+	if x != nil && x.MaxConsumersPerConnection != nil {
+		return *x.MaxConsumersPerConnection
+	}
+	return 0
+}
+
+// RabbitmqAuth; with client certificates alone neither is given.
+type RabbitmqAuth struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Password      string                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RabbitmqAuth) Reset() {
+	*x = RabbitmqAuth{}
+	mi := &file_supervisor_v1_config_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RabbitmqAuth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RabbitmqAuth) ProtoMessage() {}
+
+func (x *RabbitmqAuth) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_config_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RabbitmqAuth.ProtoReflect.Descriptor instead.
+func (*RabbitmqAuth) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RabbitmqAuth) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RabbitmqAuth) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+type KafkaConnection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Brokers to start from, HOST:PORT.
+	Brokers []string   `protobuf:"bytes,1,rep,name=brokers,proto3" json:"brokers,omitempty"`
+	Auth    *KafkaAuth `protobuf:"bytes,2,opt,name=auth,proto3" json:"auth,omitempty"`
+	// Present: TLS.
+	Tls *ClientTls `protobuf:"bytes,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Default "supervisord".
+	ClientId      string `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KafkaConnection) Reset() {
+	*x = KafkaConnection{}
+	mi := &file_supervisor_v1_config_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KafkaConnection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KafkaConnection) ProtoMessage() {}
+
+func (x *KafkaConnection) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_config_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KafkaConnection.ProtoReflect.Descriptor instead.
+func (*KafkaConnection) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *KafkaConnection) GetBrokers() []string {
+	if x != nil {
+		return x.Brokers
+	}
+	return nil
+}
+
+func (x *KafkaConnection) GetAuth() *KafkaAuth {
+	if x != nil {
+		return x.Auth
+	}
+	return nil
+}
+
+func (x *KafkaConnection) GetTls() *ClientTls {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *KafkaConnection) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+// KafkaAuth signs in by SASL.
+type KafkaAuth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Default SCRAM_SHA_512.
+	Mechanism     KafkaMechanism `protobuf:"varint,1,opt,name=mechanism,proto3,enum=supervisor.v1.KafkaMechanism" json:"mechanism,omitempty"`
+	User          string         `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Password      string         `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KafkaAuth) Reset() {
+	*x = KafkaAuth{}
+	mi := &file_supervisor_v1_config_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KafkaAuth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KafkaAuth) ProtoMessage() {}
+
+func (x *KafkaAuth) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_config_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KafkaAuth.ProtoReflect.Descriptor instead.
+func (*KafkaAuth) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *KafkaAuth) GetMechanism() KafkaMechanism {
+	if x != nil {
+		return x.Mechanism
+	}
+	return KafkaMechanism_KAFKA_MECHANISM_UNSPECIFIED
+}
+
+func (x *KafkaAuth) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *KafkaAuth) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
 // ClientTls; TLS 1.2 at the least.
 type ClientTls struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -457,7 +818,7 @@ type ClientTls struct {
 
 func (x *ClientTls) Reset() {
 	*x = ClientTls{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[5]
+	mi := &file_supervisor_v1_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -469,7 +830,7 @@ func (x *ClientTls) String() string {
 func (*ClientTls) ProtoMessage() {}
 
 func (x *ClientTls) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[5]
+	mi := &file_supervisor_v1_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -482,7 +843,7 @@ func (x *ClientTls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientTls.ProtoReflect.Descriptor instead.
 func (*ClientTls) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{5}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClientTls) GetCaFile() string {
@@ -525,7 +886,7 @@ type ServerTls struct {
 
 func (x *ServerTls) Reset() {
 	*x = ServerTls{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[6]
+	mi := &file_supervisor_v1_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +898,7 @@ func (x *ServerTls) String() string {
 func (*ServerTls) ProtoMessage() {}
 
 func (x *ServerTls) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[6]
+	mi := &file_supervisor_v1_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +911,7 @@ func (x *ServerTls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerTls.ProtoReflect.Descriptor instead.
 func (*ServerTls) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{6}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ServerTls) GetCertFile() string {
@@ -588,7 +949,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[7]
+	mi := &file_supervisor_v1_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +961,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[7]
+	mi := &file_supervisor_v1_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +974,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Limits) GetBytesInFlight() int64 {
@@ -651,7 +1012,7 @@ type Shutdown struct {
 
 func (x *Shutdown) Reset() {
 	*x = Shutdown{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[8]
+	mi := &file_supervisor_v1_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +1024,7 @@ func (x *Shutdown) String() string {
 func (*Shutdown) ProtoMessage() {}
 
 func (x *Shutdown) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[8]
+	mi := &file_supervisor_v1_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +1037,7 @@ func (x *Shutdown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shutdown.ProtoReflect.Descriptor instead.
 func (*Shutdown) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Shutdown) GetMode() ShutdownMode {
@@ -709,7 +1070,7 @@ type HandlerLimits struct {
 
 func (x *HandlerLimits) Reset() {
 	*x = HandlerLimits{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[9]
+	mi := &file_supervisor_v1_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +1082,7 @@ func (x *HandlerLimits) String() string {
 func (*HandlerLimits) ProtoMessage() {}
 
 func (x *HandlerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[9]
+	mi := &file_supervisor_v1_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +1095,7 @@ func (x *HandlerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandlerLimits.ProtoReflect.Descriptor instead.
 func (*HandlerLimits) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HandlerLimits) GetHttp() *HttpLimits {
@@ -754,7 +1115,7 @@ type HttpLimits struct {
 
 func (x *HttpLimits) Reset() {
 	*x = HttpLimits{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[10]
+	mi := &file_supervisor_v1_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +1127,7 @@ func (x *HttpLimits) String() string {
 func (*HttpLimits) ProtoMessage() {}
 
 func (x *HttpLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[10]
+	mi := &file_supervisor_v1_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +1140,7 @@ func (x *HttpLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpLimits.ProtoReflect.Descriptor instead.
 func (*HttpLimits) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HttpLimits) GetAllowedHosts() []string {
@@ -801,7 +1162,7 @@ type Logging struct {
 
 func (x *Logging) Reset() {
 	*x = Logging{}
-	mi := &file_supervisor_v1_config_proto_msgTypes[11]
+	mi := &file_supervisor_v1_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1174,7 @@ func (x *Logging) String() string {
 func (*Logging) ProtoMessage() {}
 
 func (x *Logging) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_config_proto_msgTypes[11]
+	mi := &file_supervisor_v1_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1187,7 @@ func (x *Logging) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logging.ProtoReflect.Descriptor instead.
 func (*Logging) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Logging) GetFormat() string {
@@ -854,7 +1215,7 @@ const file_supervisor_v1_config_proto_rawDesc = "" +
 	"\bshutdown\x18\x03 \x01(\v2\x17.supervisor.v1.ShutdownR\bshutdown\x12*\n" +
 	"\x03tls\x18\x04 \x01(\v2\x18.supervisor.v1.ServerTlsR\x03tls\x128\n" +
 	"\bhandlers\x18\x05 \x01(\v2\x1c.supervisor.v1.HandlerLimitsR\bhandlers\x12(\n" +
-	"\x03log\x18\x06 \x01(\v2\x16.supervisor.v1.LoggingR\x03log\"\xba\x01\n" +
+	"\x03log\x18\x06 \x01(\v2\x16.supervisor.v1.LoggingR\x03log\"\xb3\x02\n" +
 	"\n" +
 	"Connection\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
@@ -863,7 +1224,9 @@ const file_supervisor_v1_config_proto_rawDesc = "" +
 	"namespaces\x129\n" +
 	"\x06memory\x18\n" +
 	" \x01(\v2\x1f.supervisor.v1.MemoryConnectionH\x00R\x06memory\x123\n" +
-	"\x04nats\x18\v \x01(\v2\x1d.supervisor.v1.NatsConnectionH\x00R\x04natsB\b\n" +
+	"\x04nats\x18\v \x01(\v2\x1d.supervisor.v1.NatsConnectionH\x00R\x04nats\x12?\n" +
+	"\brabbitmq\x18\f \x01(\v2!.supervisor.v1.RabbitmqConnectionH\x00R\brabbitmq\x126\n" +
+	"\x05kafka\x18\r \x01(\v2\x1e.supervisor.v1.KafkaConnectionH\x00R\x05kafkaB\b\n" +
 	"\x06broker\"\x12\n" +
 	"\x10MemoryConnection\"\xb1\x01\n" +
 	"\x0eNatsConnection\x12\x12\n" +
@@ -876,7 +1239,27 @@ const file_supervisor_v1_config_proto_rawDesc = "" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12 \n" +
 	"\bpassword\x18\x02 \x01(\tB\x04\x88\xbc\x18\x01R\bpassword\x12\x1a\n" +
 	"\x05token\x18\x03 \x01(\tB\x04\x88\xbc\x18\x01R\x05token\x12)\n" +
-	"\x10credentials_file\x18\x04 \x01(\tR\x0fcredentialsFile\"}\n" +
+	"\x10credentials_file\x18\x04 \x01(\tR\x0fcredentialsFile\"\xbb\x02\n" +
+	"\x12RabbitmqConnection\x12\x12\n" +
+	"\x04urls\x18\x01 \x03(\tR\x04urls\x12\x14\n" +
+	"\x05vhost\x18\x02 \x01(\tR\x05vhost\x12/\n" +
+	"\x04auth\x18\x03 \x01(\v2\x1b.supervisor.v1.RabbitmqAuthR\x04auth\x12*\n" +
+	"\x03tls\x18\x04 \x01(\v2\x18.supervisor.v1.ClientTlsR\x03tls\x127\n" +
+	"\theartbeat\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\theartbeat\x12D\n" +
+	"\x1cmax_consumers_per_connection\x18\x06 \x01(\x05H\x00R\x19maxConsumersPerConnection\x88\x01\x01B\x1f\n" +
+	"\x1d_max_consumers_per_connection\"D\n" +
+	"\fRabbitmqAuth\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12 \n" +
+	"\bpassword\x18\x02 \x01(\tB\x04\x88\xbc\x18\x01R\bpassword\"\xa2\x01\n" +
+	"\x0fKafkaConnection\x12\x18\n" +
+	"\abrokers\x18\x01 \x03(\tR\abrokers\x12,\n" +
+	"\x04auth\x18\x02 \x01(\v2\x18.supervisor.v1.KafkaAuthR\x04auth\x12*\n" +
+	"\x03tls\x18\x03 \x01(\v2\x18.supervisor.v1.ClientTlsR\x03tls\x12\x1b\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\"~\n" +
+	"\tKafkaAuth\x12;\n" +
+	"\tmechanism\x18\x01 \x01(\x0e2\x1d.supervisor.v1.KafkaMechanismR\tmechanism\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12 \n" +
+	"\bpassword\x18\x03 \x01(\tB\x04\x88\xbc\x18\x01R\bpassword\"}\n" +
 	"\tClientTls\x12\x17\n" +
 	"\aca_file\x18\x01 \x01(\tR\x06caFile\x12\x1b\n" +
 	"\tcert_file\x18\x02 \x01(\tR\bcertFile\x12\x19\n" +
@@ -905,7 +1288,12 @@ const file_supervisor_v1_config_proto_rawDesc = "" +
 	"\rallowed_hosts\x18\x01 \x03(\tR\fallowedHosts\"7\n" +
 	"\aLogging\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\tR\x06format\x12\x14\n" +
-	"\x05level\x18\x02 \x01(\tR\x05level*^\n" +
+	"\x05level\x18\x02 \x01(\tR\x05level*\x92\x01\n" +
+	"\x0eKafkaMechanism\x12\x1f\n" +
+	"\x1bKAFKA_MECHANISM_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15KAFKA_MECHANISM_PLAIN\x10\x01\x12!\n" +
+	"\x1dKAFKA_MECHANISM_SCRAM_SHA_256\x10\x02\x12!\n" +
+	"\x1dKAFKA_MECHANISM_SCRAM_SHA_512\x10\x03*^\n" +
 	"\fShutdownMode\x12\x1d\n" +
 	"\x19SHUTDOWN_MODE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SHUTDOWN_MODE_STOP\x10\x01\x12\x17\n" +
@@ -923,44 +1311,57 @@ func file_supervisor_v1_config_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_config_proto_rawDescData
 }
 
-var file_supervisor_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_supervisor_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_supervisor_v1_config_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_supervisor_v1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_supervisor_v1_config_proto_goTypes = []any{
-	(ShutdownMode)(0),           // 0: supervisor.v1.ShutdownMode
-	(*DaemonConfig)(nil),        // 1: supervisor.v1.DaemonConfig
-	(*Connection)(nil),          // 2: supervisor.v1.Connection
-	(*MemoryConnection)(nil),    // 3: supervisor.v1.MemoryConnection
-	(*NatsConnection)(nil),      // 4: supervisor.v1.NatsConnection
-	(*NatsAuth)(nil),            // 5: supervisor.v1.NatsAuth
-	(*ClientTls)(nil),           // 6: supervisor.v1.ClientTls
-	(*ServerTls)(nil),           // 7: supervisor.v1.ServerTls
-	(*Limits)(nil),              // 8: supervisor.v1.Limits
-	(*Shutdown)(nil),            // 9: supervisor.v1.Shutdown
-	(*HandlerLimits)(nil),       // 10: supervisor.v1.HandlerLimits
-	(*HttpLimits)(nil),          // 11: supervisor.v1.HttpLimits
-	(*Logging)(nil),             // 12: supervisor.v1.Logging
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(KafkaMechanism)(0),         // 0: supervisor.v1.KafkaMechanism
+	(ShutdownMode)(0),           // 1: supervisor.v1.ShutdownMode
+	(*DaemonConfig)(nil),        // 2: supervisor.v1.DaemonConfig
+	(*Connection)(nil),          // 3: supervisor.v1.Connection
+	(*MemoryConnection)(nil),    // 4: supervisor.v1.MemoryConnection
+	(*NatsConnection)(nil),      // 5: supervisor.v1.NatsConnection
+	(*NatsAuth)(nil),            // 6: supervisor.v1.NatsAuth
+	(*RabbitmqConnection)(nil),  // 7: supervisor.v1.RabbitmqConnection
+	(*RabbitmqAuth)(nil),        // 8: supervisor.v1.RabbitmqAuth
+	(*KafkaConnection)(nil),     // 9: supervisor.v1.KafkaConnection
+	(*KafkaAuth)(nil),           // 10: supervisor.v1.KafkaAuth
+	(*ClientTls)(nil),           // 11: supervisor.v1.ClientTls
+	(*ServerTls)(nil),           // 12: supervisor.v1.ServerTls
+	(*Limits)(nil),              // 13: supervisor.v1.Limits
+	(*Shutdown)(nil),            // 14: supervisor.v1.Shutdown
+	(*HandlerLimits)(nil),       // 15: supervisor.v1.HandlerLimits
+	(*HttpLimits)(nil),          // 16: supervisor.v1.HttpLimits
+	(*Logging)(nil),             // 17: supervisor.v1.Logging
+	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
 }
 var file_supervisor_v1_config_proto_depIdxs = []int32{
-	2,  // 0: supervisor.v1.DaemonConfig.connections:type_name -> supervisor.v1.Connection
-	8,  // 1: supervisor.v1.DaemonConfig.limits:type_name -> supervisor.v1.Limits
-	9,  // 2: supervisor.v1.DaemonConfig.shutdown:type_name -> supervisor.v1.Shutdown
-	7,  // 3: supervisor.v1.DaemonConfig.tls:type_name -> supervisor.v1.ServerTls
-	10, // 4: supervisor.v1.DaemonConfig.handlers:type_name -> supervisor.v1.HandlerLimits
-	12, // 5: supervisor.v1.DaemonConfig.log:type_name -> supervisor.v1.Logging
-	3,  // 6: supervisor.v1.Connection.memory:type_name -> supervisor.v1.MemoryConnection
-	4,  // 7: supervisor.v1.Connection.nats:type_name -> supervisor.v1.NatsConnection
-	5,  // 8: supervisor.v1.NatsConnection.auth:type_name -> supervisor.v1.NatsAuth
-	6,  // 9: supervisor.v1.NatsConnection.tls:type_name -> supervisor.v1.ClientTls
-	0,  // 10: supervisor.v1.Shutdown.mode:type_name -> supervisor.v1.ShutdownMode
-	13, // 11: supervisor.v1.Shutdown.soft:type_name -> google.protobuf.Duration
-	13, // 12: supervisor.v1.Shutdown.hard:type_name -> google.protobuf.Duration
-	11, // 13: supervisor.v1.HandlerLimits.http:type_name -> supervisor.v1.HttpLimits
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	3,  // 0: supervisor.v1.DaemonConfig.connections:type_name -> supervisor.v1.Connection
+	13, // 1: supervisor.v1.DaemonConfig.limits:type_name -> supervisor.v1.Limits
+	14, // 2: supervisor.v1.DaemonConfig.shutdown:type_name -> supervisor.v1.Shutdown
+	12, // 3: supervisor.v1.DaemonConfig.tls:type_name -> supervisor.v1.ServerTls
+	15, // 4: supervisor.v1.DaemonConfig.handlers:type_name -> supervisor.v1.HandlerLimits
+	17, // 5: supervisor.v1.DaemonConfig.log:type_name -> supervisor.v1.Logging
+	4,  // 6: supervisor.v1.Connection.memory:type_name -> supervisor.v1.MemoryConnection
+	5,  // 7: supervisor.v1.Connection.nats:type_name -> supervisor.v1.NatsConnection
+	7,  // 8: supervisor.v1.Connection.rabbitmq:type_name -> supervisor.v1.RabbitmqConnection
+	9,  // 9: supervisor.v1.Connection.kafka:type_name -> supervisor.v1.KafkaConnection
+	6,  // 10: supervisor.v1.NatsConnection.auth:type_name -> supervisor.v1.NatsAuth
+	11, // 11: supervisor.v1.NatsConnection.tls:type_name -> supervisor.v1.ClientTls
+	8,  // 12: supervisor.v1.RabbitmqConnection.auth:type_name -> supervisor.v1.RabbitmqAuth
+	11, // 13: supervisor.v1.RabbitmqConnection.tls:type_name -> supervisor.v1.ClientTls
+	18, // 14: supervisor.v1.RabbitmqConnection.heartbeat:type_name -> google.protobuf.Duration
+	10, // 15: supervisor.v1.KafkaConnection.auth:type_name -> supervisor.v1.KafkaAuth
+	11, // 16: supervisor.v1.KafkaConnection.tls:type_name -> supervisor.v1.ClientTls
+	0,  // 17: supervisor.v1.KafkaAuth.mechanism:type_name -> supervisor.v1.KafkaMechanism
+	1,  // 18: supervisor.v1.Shutdown.mode:type_name -> supervisor.v1.ShutdownMode
+	18, // 19: supervisor.v1.Shutdown.soft:type_name -> google.protobuf.Duration
+	18, // 20: supervisor.v1.Shutdown.hard:type_name -> google.protobuf.Duration
+	16, // 21: supervisor.v1.HandlerLimits.http:type_name -> supervisor.v1.HttpLimits
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_config_proto_init() }
@@ -972,15 +1373,18 @@ func file_supervisor_v1_config_proto_init() {
 	file_supervisor_v1_config_proto_msgTypes[1].OneofWrappers = []any{
 		(*Connection_Memory)(nil),
 		(*Connection_Nats)(nil),
+		(*Connection_Rabbitmq)(nil),
+		(*Connection_Kafka)(nil),
 	}
-	file_supervisor_v1_config_proto_msgTypes[7].OneofWrappers = []any{}
+	file_supervisor_v1_config_proto_msgTypes[5].OneofWrappers = []any{}
+	file_supervisor_v1_config_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_config_proto_rawDesc), len(file_supervisor_v1_config_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   12,
+			NumEnums:      2,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -230,6 +230,61 @@ func (DrainThen) EnumDescriptor() ([]byte, []int) {
 	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{3}
 }
 
+type SeekTo int32
+
+const (
+	SeekTo_SEEK_TO_UNSPECIFIED SeekTo = 0
+	// The first message that is kept.
+	SeekTo_SEEK_TO_EARLIEST SeekTo = 1
+	// Behind the last message.
+	SeekTo_SEEK_TO_LATEST SeekTo = 2
+	// Where the last seek found it: its undo.
+	SeekTo_SEEK_TO_PREVIOUS SeekTo = 3
+)
+
+// Enum value maps for SeekTo.
+var (
+	SeekTo_name = map[int32]string{
+		0: "SEEK_TO_UNSPECIFIED",
+		1: "SEEK_TO_EARLIEST",
+		2: "SEEK_TO_LATEST",
+		3: "SEEK_TO_PREVIOUS",
+	}
+	SeekTo_value = map[string]int32{
+		"SEEK_TO_UNSPECIFIED": 0,
+		"SEEK_TO_EARLIEST":    1,
+		"SEEK_TO_LATEST":      2,
+		"SEEK_TO_PREVIOUS":    3,
+	}
+)
+
+func (x SeekTo) Enum() *SeekTo {
+	p := new(SeekTo)
+	*p = x
+	return p
+}
+
+func (x SeekTo) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SeekTo) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_service_proto_enumTypes[4].Descriptor()
+}
+
+func (SeekTo) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_service_proto_enumTypes[4]
+}
+
+func (x SeekTo) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SeekTo.Descriptor instead.
+func (SeekTo) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{4}
+}
+
 // Target names consumers: names, or a selector, or all of the namespace.
 type Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2565,6 +2620,327 @@ func (x *ScaleResponse) GetResults() []*VerbResult {
 	return nil
 }
 
+type SeekRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One consumer.
+	Target  *Target      `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Options *VerbOptions `protobuf:"bytes,2,opt,name=options,proto3" json:"options,omitempty"`
+	// Types that are valid to be assigned to To:
+	//
+	//	*SeekRequest_Place
+	//	*SeekRequest_Time
+	//	*SeekRequest_Positions
+	To            isSeekRequest_To `protobuf_oneof:"to"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekRequest) Reset() {
+	*x = SeekRequest{}
+	mi := &file_supervisor_v1_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekRequest) ProtoMessage() {}
+
+func (x *SeekRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
+func (*SeekRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SeekRequest) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SeekRequest) GetOptions() *VerbOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *SeekRequest) GetTo() isSeekRequest_To {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *SeekRequest) GetPlace() SeekTo {
+	if x != nil {
+		if x, ok := x.To.(*SeekRequest_Place); ok {
+			return x.Place
+		}
+	}
+	return SeekTo_SEEK_TO_UNSPECIFIED
+}
+
+func (x *SeekRequest) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		if x, ok := x.To.(*SeekRequest_Time); ok {
+			return x.Time
+		}
+	}
+	return nil
+}
+
+func (x *SeekRequest) GetPositions() *Positions {
+	if x != nil {
+		if x, ok := x.To.(*SeekRequest_Positions); ok {
+			return x.Positions
+		}
+	}
+	return nil
+}
+
+type isSeekRequest_To interface {
+	isSeekRequest_To()
+}
+
+type SeekRequest_Place struct {
+	Place SeekTo `protobuf:"varint,3,opt,name=place,proto3,enum=supervisor.v1.SeekTo,oneof"`
+}
+
+type SeekRequest_Time struct {
+	// The first message published at this time or later.
+	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3,oneof"`
+}
+
+type SeekRequest_Positions struct {
+	Positions *Positions `protobuf:"bytes,5,opt,name=positions,proto3,oneof"`
+}
+
+func (*SeekRequest_Place) isSeekRequest_To() {}
+
+func (*SeekRequest_Time) isSeekRequest_To() {}
+
+func (*SeekRequest_Positions) isSeekRequest_To() {}
+
+type Positions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Positions     []*Position            `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Positions) Reset() {
+	*x = Positions{}
+	mi := &file_supervisor_v1_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Positions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Positions) ProtoMessage() {}
+
+func (x *Positions) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Positions.ProtoReflect.Descriptor instead.
+func (*Positions) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Positions) GetPositions() []*Position {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
+}
+
+// Position is the next one to be consumed of one partition.
+type Position struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "orders/3"; in a request for a source of one topic "3" will do.
+	Origin string `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	// -1: none committed.
+	Position      int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Position) Reset() {
+	*x = Position{}
+	mi := &file_supervisor_v1_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Position) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Position) ProtoMessage() {}
+
+func (x *Position) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Position.ProtoReflect.Descriptor instead.
+func (*Position) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Position) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *Position) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+type SeekResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of each partition that was moved.
+	Changes       []*PositionChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeekResponse) Reset() {
+	*x = SeekResponse{}
+	mi := &file_supervisor_v1_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeekResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeekResponse) ProtoMessage() {}
+
+func (x *SeekResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
+func (*SeekResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SeekResponse) GetChanges() []*PositionChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type PositionChange struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Origin string                 `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	// -1: none committed.
+	Before        int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	After         int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PositionChange) Reset() {
+	*x = PositionChange{}
+	mi := &file_supervisor_v1_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PositionChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PositionChange) ProtoMessage() {}
+
+func (x *PositionChange) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PositionChange.ProtoReflect.Descriptor instead.
+func (*PositionChange) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PositionChange) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *PositionChange) GetBefore() int64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *PositionChange) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 type ListInFlightRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -2578,7 +2954,7 @@ type ListInFlightRequest struct {
 
 func (x *ListInFlightRequest) Reset() {
 	*x = ListInFlightRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[36]
+	mi := &file_supervisor_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2966,7 @@ func (x *ListInFlightRequest) String() string {
 func (*ListInFlightRequest) ProtoMessage() {}
 
 func (x *ListInFlightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[36]
+	mi := &file_supervisor_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2979,7 @@ func (x *ListInFlightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInFlightRequest.ProtoReflect.Descriptor instead.
 func (*ListInFlightRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListInFlightRequest) GetNamespace() string {
@@ -2645,7 +3021,7 @@ type ListInFlightResponse struct {
 
 func (x *ListInFlightResponse) Reset() {
 	*x = ListInFlightResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[37]
+	mi := &file_supervisor_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +3033,7 @@ func (x *ListInFlightResponse) String() string {
 func (*ListInFlightResponse) ProtoMessage() {}
 
 func (x *ListInFlightResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[37]
+	mi := &file_supervisor_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +3046,7 @@ func (x *ListInFlightResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInFlightResponse.ProtoReflect.Descriptor instead.
 func (*ListInFlightResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListInFlightResponse) GetMessages() []*InFlightMessage {
@@ -2699,7 +3075,7 @@ type CancelInFlightRequest struct {
 
 func (x *CancelInFlightRequest) Reset() {
 	*x = CancelInFlightRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[38]
+	mi := &file_supervisor_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +3087,7 @@ func (x *CancelInFlightRequest) String() string {
 func (*CancelInFlightRequest) ProtoMessage() {}
 
 func (x *CancelInFlightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[38]
+	mi := &file_supervisor_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +3100,7 @@ func (x *CancelInFlightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInFlightRequest.ProtoReflect.Descriptor instead.
 func (*CancelInFlightRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelInFlightRequest) GetNamespace() string {
@@ -2765,7 +3141,7 @@ type CancelInFlightResponse struct {
 
 func (x *CancelInFlightResponse) Reset() {
 	*x = CancelInFlightResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[39]
+	mi := &file_supervisor_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +3153,7 @@ func (x *CancelInFlightResponse) String() string {
 func (*CancelInFlightResponse) ProtoMessage() {}
 
 func (x *CancelInFlightResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[39]
+	mi := &file_supervisor_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +3166,7 @@ func (x *CancelInFlightResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInFlightResponse.ProtoReflect.Descriptor instead.
 func (*CancelInFlightResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CancelInFlightResponse) GetWasRunning() bool {
@@ -2814,7 +3190,7 @@ type ListReceiptsRequest struct {
 
 func (x *ListReceiptsRequest) Reset() {
 	*x = ListReceiptsRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[40]
+	mi := &file_supervisor_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3202,7 @@ func (x *ListReceiptsRequest) String() string {
 func (*ListReceiptsRequest) ProtoMessage() {}
 
 func (x *ListReceiptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[40]
+	mi := &file_supervisor_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3215,7 @@ func (x *ListReceiptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReceiptsRequest.ProtoReflect.Descriptor instead.
 func (*ListReceiptsRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListReceiptsRequest) GetNamespace() string {
@@ -2879,7 +3255,7 @@ type ListReceiptsResponse struct {
 
 func (x *ListReceiptsResponse) Reset() {
 	*x = ListReceiptsResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[41]
+	mi := &file_supervisor_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3267,7 @@ func (x *ListReceiptsResponse) String() string {
 func (*ListReceiptsResponse) ProtoMessage() {}
 
 func (x *ListReceiptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[41]
+	mi := &file_supervisor_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3280,7 @@ func (x *ListReceiptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReceiptsResponse.ProtoReflect.Descriptor instead.
 func (*ListReceiptsResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListReceiptsResponse) GetReceipts() []*Receipt {
@@ -2926,7 +3302,7 @@ type ListTransitionsRequest struct {
 
 func (x *ListTransitionsRequest) Reset() {
 	*x = ListTransitionsRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[42]
+	mi := &file_supervisor_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3314,7 @@ func (x *ListTransitionsRequest) String() string {
 func (*ListTransitionsRequest) ProtoMessage() {}
 
 func (x *ListTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[42]
+	mi := &file_supervisor_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3327,7 @@ func (x *ListTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListTransitionsRequest) GetNamespace() string {
@@ -2984,7 +3360,7 @@ type ListTransitionsResponse struct {
 
 func (x *ListTransitionsResponse) Reset() {
 	*x = ListTransitionsResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[43]
+	mi := &file_supervisor_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3372,7 @@ func (x *ListTransitionsResponse) String() string {
 func (*ListTransitionsResponse) ProtoMessage() {}
 
 func (x *ListTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[43]
+	mi := &file_supervisor_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3385,7 @@ func (x *ListTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListTransitionsResponse) GetTransitions() []*Transition {
@@ -3027,7 +3403,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[44]
+	mi := &file_supervisor_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3415,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[44]
+	mi := &file_supervisor_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3428,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 type GetServerInfoResponse struct {
@@ -3072,7 +3448,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[45]
+	mi := &file_supervisor_v1_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3460,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[45]
+	mi := &file_supervisor_v1_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3473,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -3170,7 +3546,7 @@ type ConnectionInfo struct {
 
 func (x *ConnectionInfo) Reset() {
 	*x = ConnectionInfo{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[46]
+	mi := &file_supervisor_v1_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3558,7 @@ func (x *ConnectionInfo) String() string {
 func (*ConnectionInfo) ProtoMessage() {}
 
 func (x *ConnectionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[46]
+	mi := &file_supervisor_v1_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3571,7 @@ func (x *ConnectionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionInfo.ProtoReflect.Descriptor instead.
 func (*ConnectionInfo) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ConnectionInfo) GetName() string {
@@ -3400,7 +3776,25 @@ const file_supervisor_v1_service_proto_rawDesc = "" +
 	"\x05reset\x18\x04 \x01(\bH\x00R\x05resetB\x04\n" +
 	"\x02to\"D\n" +
 	"\rScaleResponse\x123\n" +
-	"\aresults\x18\x01 \x03(\v2\x19.supervisor.v1.VerbResultR\aresults\"\x97\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x19.supervisor.v1.VerbResultR\aresults\"\x93\x02\n" +
+	"\vSeekRequest\x12-\n" +
+	"\x06target\x18\x01 \x01(\v2\x15.supervisor.v1.TargetR\x06target\x124\n" +
+	"\aoptions\x18\x02 \x01(\v2\x1a.supervisor.v1.VerbOptionsR\aoptions\x12-\n" +
+	"\x05place\x18\x03 \x01(\x0e2\x15.supervisor.v1.SeekToH\x00R\x05place\x120\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x128\n" +
+	"\tpositions\x18\x05 \x01(\v2\x18.supervisor.v1.PositionsH\x00R\tpositionsB\x04\n" +
+	"\x02to\"B\n" +
+	"\tPositions\x125\n" +
+	"\tpositions\x18\x01 \x03(\v2\x17.supervisor.v1.PositionR\tpositions\">\n" +
+	"\bPosition\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x03R\bposition\"G\n" +
+	"\fSeekResponse\x127\n" +
+	"\achanges\x18\x01 \x03(\v2\x1d.supervisor.v1.PositionChangeR\achanges\"V\n" +
+	"\x0ePositionChange\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x03R\x06before\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\x03R\x05after\"\x97\x01\n" +
 	"\x13ListInFlightRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x128\n" +
@@ -3468,7 +3862,13 @@ const file_supervisor_v1_service_proto_rawDesc = "" +
 	"\tDrainThen\x12\x1a\n" +
 	"\x16DRAIN_THEN_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12DRAIN_THEN_STOPPED\x10\x01\x12\x15\n" +
-	"\x11DRAIN_THEN_PAUSED\x10\x022\xf7\t\n" +
+	"\x11DRAIN_THEN_PAUSED\x10\x02*a\n" +
+	"\x06SeekTo\x12\x17\n" +
+	"\x13SEEK_TO_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10SEEK_TO_EARLIEST\x10\x01\x12\x12\n" +
+	"\x0eSEEK_TO_LATEST\x10\x02\x12\x14\n" +
+	"\x10SEEK_TO_PREVIOUS\x10\x032\xb8\n" +
+	"\n" +
 	"\x0fConsumerService\x12B\n" +
 	"\x05Apply\x12\x1b.supervisor.v1.ApplyRequest\x1a\x1c.supervisor.v1.ApplyResponse\x12<\n" +
 	"\x03Get\x12\x19.supervisor.v1.GetRequest\x1a\x1a.supervisor.v1.GetResponse\x12?\n" +
@@ -3482,7 +3882,8 @@ const file_supervisor_v1_service_proto_rawDesc = "" +
 	"\x04Stop\x12\x1a.supervisor.v1.StopRequest\x1a\x1b.supervisor.v1.StopResponse\x12H\n" +
 	"\aRestart\x12\x1d.supervisor.v1.RestartRequest\x1a\x1e.supervisor.v1.RestartResponse\x12?\n" +
 	"\x04Kill\x12\x1a.supervisor.v1.KillRequest\x1a\x1b.supervisor.v1.KillResponse\x12B\n" +
-	"\x05Scale\x12\x1b.supervisor.v1.ScaleRequest\x1a\x1c.supervisor.v1.ScaleResponse\x12W\n" +
+	"\x05Scale\x12\x1b.supervisor.v1.ScaleRequest\x1a\x1c.supervisor.v1.ScaleResponse\x12?\n" +
+	"\x04Seek\x12\x1a.supervisor.v1.SeekRequest\x1a\x1b.supervisor.v1.SeekResponse\x12W\n" +
 	"\fListInFlight\x12\".supervisor.v1.ListInFlightRequest\x1a#.supervisor.v1.ListInFlightResponse\x12]\n" +
 	"\x0eCancelInFlight\x12$.supervisor.v1.CancelInFlightRequest\x1a%.supervisor.v1.CancelInFlightResponse\x12W\n" +
 	"\fListReceipts\x12\".supervisor.v1.ListReceiptsRequest\x1a#.supervisor.v1.ListReceiptsResponse\x12`\n" +
@@ -3502,182 +3903,197 @@ func file_supervisor_v1_service_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_service_proto_rawDescData
 }
 
-var file_supervisor_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_supervisor_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_supervisor_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_supervisor_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_supervisor_v1_service_proto_goTypes = []any{
 	(Effect)(0),                     // 0: supervisor.v1.Effect
 	(ApplyChange)(0),                // 1: supervisor.v1.ApplyChange
 	(DrainMode)(0),                  // 2: supervisor.v1.DrainMode
 	(DrainThen)(0),                  // 3: supervisor.v1.DrainThen
-	(*Target)(nil),                  // 4: supervisor.v1.Target
-	(*VerbOptions)(nil),             // 5: supervisor.v1.VerbOptions
-	(*VerbResult)(nil),              // 6: supervisor.v1.VerbResult
-	(*ItemError)(nil),               // 7: supervisor.v1.ItemError
-	(*ApplyRequest)(nil),            // 8: supervisor.v1.ApplyRequest
-	(*ApplyItem)(nil),               // 9: supervisor.v1.ApplyItem
-	(*ApplyResponse)(nil),           // 10: supervisor.v1.ApplyResponse
-	(*ApplyResult)(nil),             // 11: supervisor.v1.ApplyResult
-	(*FieldChange)(nil),             // 12: supervisor.v1.FieldChange
-	(*GetRequest)(nil),              // 13: supervisor.v1.GetRequest
-	(*GetResponse)(nil),             // 14: supervisor.v1.GetResponse
-	(*ListRequest)(nil),             // 15: supervisor.v1.ListRequest
-	(*ListResponse)(nil),            // 16: supervisor.v1.ListResponse
-	(*DeleteRequest)(nil),           // 17: supervisor.v1.DeleteRequest
-	(*DeleteResponse)(nil),          // 18: supervisor.v1.DeleteResponse
-	(*WatchRequest)(nil),            // 19: supervisor.v1.WatchRequest
-	(*WatchResponse)(nil),           // 20: supervisor.v1.WatchResponse
-	(*Deleted)(nil),                 // 21: supervisor.v1.Deleted
-	(*Synced)(nil),                  // 22: supervisor.v1.Synced
-	(*Bookmark)(nil),                // 23: supervisor.v1.Bookmark
-	(*StartRequest)(nil),            // 24: supervisor.v1.StartRequest
-	(*StartResponse)(nil),           // 25: supervisor.v1.StartResponse
-	(*PauseRequest)(nil),            // 26: supervisor.v1.PauseRequest
-	(*PauseResponse)(nil),           // 27: supervisor.v1.PauseResponse
-	(*ResumeRequest)(nil),           // 28: supervisor.v1.ResumeRequest
-	(*ResumeResponse)(nil),          // 29: supervisor.v1.ResumeResponse
-	(*DrainRequest)(nil),            // 30: supervisor.v1.DrainRequest
-	(*DrainResponse)(nil),           // 31: supervisor.v1.DrainResponse
-	(*StopRequest)(nil),             // 32: supervisor.v1.StopRequest
-	(*StopResponse)(nil),            // 33: supervisor.v1.StopResponse
-	(*RestartRequest)(nil),          // 34: supervisor.v1.RestartRequest
-	(*RestartResponse)(nil),         // 35: supervisor.v1.RestartResponse
-	(*KillRequest)(nil),             // 36: supervisor.v1.KillRequest
-	(*KillResponse)(nil),            // 37: supervisor.v1.KillResponse
-	(*ScaleRequest)(nil),            // 38: supervisor.v1.ScaleRequest
-	(*ScaleResponse)(nil),           // 39: supervisor.v1.ScaleResponse
-	(*ListInFlightRequest)(nil),     // 40: supervisor.v1.ListInFlightRequest
-	(*ListInFlightResponse)(nil),    // 41: supervisor.v1.ListInFlightResponse
-	(*CancelInFlightRequest)(nil),   // 42: supervisor.v1.CancelInFlightRequest
-	(*CancelInFlightResponse)(nil),  // 43: supervisor.v1.CancelInFlightResponse
-	(*ListReceiptsRequest)(nil),     // 44: supervisor.v1.ListReceiptsRequest
-	(*ListReceiptsResponse)(nil),    // 45: supervisor.v1.ListReceiptsResponse
-	(*ListTransitionsRequest)(nil),  // 46: supervisor.v1.ListTransitionsRequest
-	(*ListTransitionsResponse)(nil), // 47: supervisor.v1.ListTransitionsResponse
-	(*GetServerInfoRequest)(nil),    // 48: supervisor.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),   // 49: supervisor.v1.GetServerInfoResponse
-	(*ConnectionInfo)(nil),          // 50: supervisor.v1.ConnectionInfo
-	nil,                             // 51: supervisor.v1.ItemError.MetadataEntry
-	nil,                             // 52: supervisor.v1.GetServerInfoResponse.StatesEntry
-	(State)(0),                      // 53: supervisor.v1.State
-	(*Receipt)(nil),                 // 54: supervisor.v1.Receipt
-	(ErrorReason)(0),                // 55: supervisor.v1.ErrorReason
-	(*ConsumerSpec)(nil),            // 56: supervisor.v1.ConsumerSpec
-	(*Consumer)(nil),                // 57: supervisor.v1.Consumer
-	(*Transition)(nil),              // 58: supervisor.v1.Transition
-	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 60: google.protobuf.Timestamp
-	(*InFlightMessage)(nil),         // 61: supervisor.v1.InFlightMessage
+	(SeekTo)(0),                     // 4: supervisor.v1.SeekTo
+	(*Target)(nil),                  // 5: supervisor.v1.Target
+	(*VerbOptions)(nil),             // 6: supervisor.v1.VerbOptions
+	(*VerbResult)(nil),              // 7: supervisor.v1.VerbResult
+	(*ItemError)(nil),               // 8: supervisor.v1.ItemError
+	(*ApplyRequest)(nil),            // 9: supervisor.v1.ApplyRequest
+	(*ApplyItem)(nil),               // 10: supervisor.v1.ApplyItem
+	(*ApplyResponse)(nil),           // 11: supervisor.v1.ApplyResponse
+	(*ApplyResult)(nil),             // 12: supervisor.v1.ApplyResult
+	(*FieldChange)(nil),             // 13: supervisor.v1.FieldChange
+	(*GetRequest)(nil),              // 14: supervisor.v1.GetRequest
+	(*GetResponse)(nil),             // 15: supervisor.v1.GetResponse
+	(*ListRequest)(nil),             // 16: supervisor.v1.ListRequest
+	(*ListResponse)(nil),            // 17: supervisor.v1.ListResponse
+	(*DeleteRequest)(nil),           // 18: supervisor.v1.DeleteRequest
+	(*DeleteResponse)(nil),          // 19: supervisor.v1.DeleteResponse
+	(*WatchRequest)(nil),            // 20: supervisor.v1.WatchRequest
+	(*WatchResponse)(nil),           // 21: supervisor.v1.WatchResponse
+	(*Deleted)(nil),                 // 22: supervisor.v1.Deleted
+	(*Synced)(nil),                  // 23: supervisor.v1.Synced
+	(*Bookmark)(nil),                // 24: supervisor.v1.Bookmark
+	(*StartRequest)(nil),            // 25: supervisor.v1.StartRequest
+	(*StartResponse)(nil),           // 26: supervisor.v1.StartResponse
+	(*PauseRequest)(nil),            // 27: supervisor.v1.PauseRequest
+	(*PauseResponse)(nil),           // 28: supervisor.v1.PauseResponse
+	(*ResumeRequest)(nil),           // 29: supervisor.v1.ResumeRequest
+	(*ResumeResponse)(nil),          // 30: supervisor.v1.ResumeResponse
+	(*DrainRequest)(nil),            // 31: supervisor.v1.DrainRequest
+	(*DrainResponse)(nil),           // 32: supervisor.v1.DrainResponse
+	(*StopRequest)(nil),             // 33: supervisor.v1.StopRequest
+	(*StopResponse)(nil),            // 34: supervisor.v1.StopResponse
+	(*RestartRequest)(nil),          // 35: supervisor.v1.RestartRequest
+	(*RestartResponse)(nil),         // 36: supervisor.v1.RestartResponse
+	(*KillRequest)(nil),             // 37: supervisor.v1.KillRequest
+	(*KillResponse)(nil),            // 38: supervisor.v1.KillResponse
+	(*ScaleRequest)(nil),            // 39: supervisor.v1.ScaleRequest
+	(*ScaleResponse)(nil),           // 40: supervisor.v1.ScaleResponse
+	(*SeekRequest)(nil),             // 41: supervisor.v1.SeekRequest
+	(*Positions)(nil),               // 42: supervisor.v1.Positions
+	(*Position)(nil),                // 43: supervisor.v1.Position
+	(*SeekResponse)(nil),            // 44: supervisor.v1.SeekResponse
+	(*PositionChange)(nil),          // 45: supervisor.v1.PositionChange
+	(*ListInFlightRequest)(nil),     // 46: supervisor.v1.ListInFlightRequest
+	(*ListInFlightResponse)(nil),    // 47: supervisor.v1.ListInFlightResponse
+	(*CancelInFlightRequest)(nil),   // 48: supervisor.v1.CancelInFlightRequest
+	(*CancelInFlightResponse)(nil),  // 49: supervisor.v1.CancelInFlightResponse
+	(*ListReceiptsRequest)(nil),     // 50: supervisor.v1.ListReceiptsRequest
+	(*ListReceiptsResponse)(nil),    // 51: supervisor.v1.ListReceiptsResponse
+	(*ListTransitionsRequest)(nil),  // 52: supervisor.v1.ListTransitionsRequest
+	(*ListTransitionsResponse)(nil), // 53: supervisor.v1.ListTransitionsResponse
+	(*GetServerInfoRequest)(nil),    // 54: supervisor.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),   // 55: supervisor.v1.GetServerInfoResponse
+	(*ConnectionInfo)(nil),          // 56: supervisor.v1.ConnectionInfo
+	nil,                             // 57: supervisor.v1.ItemError.MetadataEntry
+	nil,                             // 58: supervisor.v1.GetServerInfoResponse.StatesEntry
+	(State)(0),                      // 59: supervisor.v1.State
+	(*Receipt)(nil),                 // 60: supervisor.v1.Receipt
+	(ErrorReason)(0),                // 61: supervisor.v1.ErrorReason
+	(*ConsumerSpec)(nil),            // 62: supervisor.v1.ConsumerSpec
+	(*Consumer)(nil),                // 63: supervisor.v1.Consumer
+	(*Transition)(nil),              // 64: supervisor.v1.Transition
+	(*durationpb.Duration)(nil),     // 65: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 66: google.protobuf.Timestamp
+	(*InFlightMessage)(nil),         // 67: supervisor.v1.InFlightMessage
 }
 var file_supervisor_v1_service_proto_depIdxs = []int32{
 	0,  // 0: supervisor.v1.VerbResult.effect:type_name -> supervisor.v1.Effect
-	53, // 1: supervisor.v1.VerbResult.state_before:type_name -> supervisor.v1.State
-	53, // 2: supervisor.v1.VerbResult.state:type_name -> supervisor.v1.State
-	7,  // 3: supervisor.v1.VerbResult.error:type_name -> supervisor.v1.ItemError
-	54, // 4: supervisor.v1.VerbResult.receipt:type_name -> supervisor.v1.Receipt
-	55, // 5: supervisor.v1.ItemError.reason:type_name -> supervisor.v1.ErrorReason
-	51, // 6: supervisor.v1.ItemError.metadata:type_name -> supervisor.v1.ItemError.MetadataEntry
-	9,  // 7: supervisor.v1.ApplyRequest.items:type_name -> supervisor.v1.ApplyItem
-	56, // 8: supervisor.v1.ApplyItem.spec:type_name -> supervisor.v1.ConsumerSpec
-	11, // 9: supervisor.v1.ApplyResponse.results:type_name -> supervisor.v1.ApplyResult
-	57, // 10: supervisor.v1.ApplyResult.consumer:type_name -> supervisor.v1.Consumer
+	59, // 1: supervisor.v1.VerbResult.state_before:type_name -> supervisor.v1.State
+	59, // 2: supervisor.v1.VerbResult.state:type_name -> supervisor.v1.State
+	8,  // 3: supervisor.v1.VerbResult.error:type_name -> supervisor.v1.ItemError
+	60, // 4: supervisor.v1.VerbResult.receipt:type_name -> supervisor.v1.Receipt
+	61, // 5: supervisor.v1.ItemError.reason:type_name -> supervisor.v1.ErrorReason
+	57, // 6: supervisor.v1.ItemError.metadata:type_name -> supervisor.v1.ItemError.MetadataEntry
+	10, // 7: supervisor.v1.ApplyRequest.items:type_name -> supervisor.v1.ApplyItem
+	62, // 8: supervisor.v1.ApplyItem.spec:type_name -> supervisor.v1.ConsumerSpec
+	12, // 9: supervisor.v1.ApplyResponse.results:type_name -> supervisor.v1.ApplyResult
+	63, // 10: supervisor.v1.ApplyResult.consumer:type_name -> supervisor.v1.Consumer
 	1,  // 11: supervisor.v1.ApplyResult.change:type_name -> supervisor.v1.ApplyChange
-	12, // 12: supervisor.v1.ApplyResult.fields:type_name -> supervisor.v1.FieldChange
-	57, // 13: supervisor.v1.GetResponse.consumer:type_name -> supervisor.v1.Consumer
-	53, // 14: supervisor.v1.ListRequest.states:type_name -> supervisor.v1.State
-	57, // 15: supervisor.v1.ListResponse.consumers:type_name -> supervisor.v1.Consumer
-	4,  // 16: supervisor.v1.DeleteRequest.target:type_name -> supervisor.v1.Target
-	5,  // 17: supervisor.v1.DeleteRequest.options:type_name -> supervisor.v1.VerbOptions
-	6,  // 18: supervisor.v1.DeleteResponse.results:type_name -> supervisor.v1.VerbResult
-	57, // 19: supervisor.v1.WatchResponse.consumer:type_name -> supervisor.v1.Consumer
-	21, // 20: supervisor.v1.WatchResponse.deleted:type_name -> supervisor.v1.Deleted
-	22, // 21: supervisor.v1.WatchResponse.synced:type_name -> supervisor.v1.Synced
-	23, // 22: supervisor.v1.WatchResponse.bookmark:type_name -> supervisor.v1.Bookmark
-	54, // 23: supervisor.v1.WatchResponse.receipt:type_name -> supervisor.v1.Receipt
-	58, // 24: supervisor.v1.WatchResponse.transition:type_name -> supervisor.v1.Transition
-	4,  // 25: supervisor.v1.StartRequest.target:type_name -> supervisor.v1.Target
-	5,  // 26: supervisor.v1.StartRequest.options:type_name -> supervisor.v1.VerbOptions
-	6,  // 27: supervisor.v1.StartResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 28: supervisor.v1.PauseRequest.target:type_name -> supervisor.v1.Target
-	5,  // 29: supervisor.v1.PauseRequest.options:type_name -> supervisor.v1.VerbOptions
-	59, // 30: supervisor.v1.PauseRequest.for:type_name -> google.protobuf.Duration
-	60, // 31: supervisor.v1.PauseRequest.until:type_name -> google.protobuf.Timestamp
-	6,  // 32: supervisor.v1.PauseResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 33: supervisor.v1.ResumeRequest.target:type_name -> supervisor.v1.Target
-	5,  // 34: supervisor.v1.ResumeRequest.options:type_name -> supervisor.v1.VerbOptions
-	6,  // 35: supervisor.v1.ResumeResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 36: supervisor.v1.DrainRequest.target:type_name -> supervisor.v1.Target
-	5,  // 37: supervisor.v1.DrainRequest.options:type_name -> supervisor.v1.VerbOptions
+	13, // 12: supervisor.v1.ApplyResult.fields:type_name -> supervisor.v1.FieldChange
+	63, // 13: supervisor.v1.GetResponse.consumer:type_name -> supervisor.v1.Consumer
+	59, // 14: supervisor.v1.ListRequest.states:type_name -> supervisor.v1.State
+	63, // 15: supervisor.v1.ListResponse.consumers:type_name -> supervisor.v1.Consumer
+	5,  // 16: supervisor.v1.DeleteRequest.target:type_name -> supervisor.v1.Target
+	6,  // 17: supervisor.v1.DeleteRequest.options:type_name -> supervisor.v1.VerbOptions
+	7,  // 18: supervisor.v1.DeleteResponse.results:type_name -> supervisor.v1.VerbResult
+	63, // 19: supervisor.v1.WatchResponse.consumer:type_name -> supervisor.v1.Consumer
+	22, // 20: supervisor.v1.WatchResponse.deleted:type_name -> supervisor.v1.Deleted
+	23, // 21: supervisor.v1.WatchResponse.synced:type_name -> supervisor.v1.Synced
+	24, // 22: supervisor.v1.WatchResponse.bookmark:type_name -> supervisor.v1.Bookmark
+	60, // 23: supervisor.v1.WatchResponse.receipt:type_name -> supervisor.v1.Receipt
+	64, // 24: supervisor.v1.WatchResponse.transition:type_name -> supervisor.v1.Transition
+	5,  // 25: supervisor.v1.StartRequest.target:type_name -> supervisor.v1.Target
+	6,  // 26: supervisor.v1.StartRequest.options:type_name -> supervisor.v1.VerbOptions
+	7,  // 27: supervisor.v1.StartResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 28: supervisor.v1.PauseRequest.target:type_name -> supervisor.v1.Target
+	6,  // 29: supervisor.v1.PauseRequest.options:type_name -> supervisor.v1.VerbOptions
+	65, // 30: supervisor.v1.PauseRequest.for:type_name -> google.protobuf.Duration
+	66, // 31: supervisor.v1.PauseRequest.until:type_name -> google.protobuf.Timestamp
+	7,  // 32: supervisor.v1.PauseResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 33: supervisor.v1.ResumeRequest.target:type_name -> supervisor.v1.Target
+	6,  // 34: supervisor.v1.ResumeRequest.options:type_name -> supervisor.v1.VerbOptions
+	7,  // 35: supervisor.v1.ResumeResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 36: supervisor.v1.DrainRequest.target:type_name -> supervisor.v1.Target
+	6,  // 37: supervisor.v1.DrainRequest.options:type_name -> supervisor.v1.VerbOptions
 	2,  // 38: supervisor.v1.DrainRequest.mode:type_name -> supervisor.v1.DrainMode
-	59, // 39: supervisor.v1.DrainRequest.soft:type_name -> google.protobuf.Duration
-	59, // 40: supervisor.v1.DrainRequest.hard:type_name -> google.protobuf.Duration
-	59, // 41: supervisor.v1.DrainRequest.backlog_timeout:type_name -> google.protobuf.Duration
+	65, // 39: supervisor.v1.DrainRequest.soft:type_name -> google.protobuf.Duration
+	65, // 40: supervisor.v1.DrainRequest.hard:type_name -> google.protobuf.Duration
+	65, // 41: supervisor.v1.DrainRequest.backlog_timeout:type_name -> google.protobuf.Duration
 	3,  // 42: supervisor.v1.DrainRequest.then:type_name -> supervisor.v1.DrainThen
-	6,  // 43: supervisor.v1.DrainResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 44: supervisor.v1.StopRequest.target:type_name -> supervisor.v1.Target
-	5,  // 45: supervisor.v1.StopRequest.options:type_name -> supervisor.v1.VerbOptions
-	59, // 46: supervisor.v1.StopRequest.soft:type_name -> google.protobuf.Duration
-	59, // 47: supervisor.v1.StopRequest.hard:type_name -> google.protobuf.Duration
-	6,  // 48: supervisor.v1.StopResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 49: supervisor.v1.RestartRequest.target:type_name -> supervisor.v1.Target
-	5,  // 50: supervisor.v1.RestartRequest.options:type_name -> supervisor.v1.VerbOptions
-	59, // 51: supervisor.v1.RestartRequest.soft:type_name -> google.protobuf.Duration
-	59, // 52: supervisor.v1.RestartRequest.hard:type_name -> google.protobuf.Duration
-	6,  // 53: supervisor.v1.RestartResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 54: supervisor.v1.KillRequest.target:type_name -> supervisor.v1.Target
-	5,  // 55: supervisor.v1.KillRequest.options:type_name -> supervisor.v1.VerbOptions
-	6,  // 56: supervisor.v1.KillResponse.results:type_name -> supervisor.v1.VerbResult
-	4,  // 57: supervisor.v1.ScaleRequest.target:type_name -> supervisor.v1.Target
-	5,  // 58: supervisor.v1.ScaleRequest.options:type_name -> supervisor.v1.VerbOptions
-	6,  // 59: supervisor.v1.ScaleResponse.results:type_name -> supervisor.v1.VerbResult
-	59, // 60: supervisor.v1.ListInFlightRequest.older_than:type_name -> google.protobuf.Duration
-	61, // 61: supervisor.v1.ListInFlightResponse.messages:type_name -> supervisor.v1.InFlightMessage
-	5,  // 62: supervisor.v1.CancelInFlightRequest.options:type_name -> supervisor.v1.VerbOptions
-	54, // 63: supervisor.v1.ListReceiptsResponse.receipts:type_name -> supervisor.v1.Receipt
-	58, // 64: supervisor.v1.ListTransitionsResponse.transitions:type_name -> supervisor.v1.Transition
-	60, // 65: supervisor.v1.GetServerInfoResponse.started:type_name -> google.protobuf.Timestamp
-	52, // 66: supervisor.v1.GetServerInfoResponse.states:type_name -> supervisor.v1.GetServerInfoResponse.StatesEntry
-	50, // 67: supervisor.v1.GetServerInfoResponse.connections:type_name -> supervisor.v1.ConnectionInfo
-	8,  // 68: supervisor.v1.ConsumerService.Apply:input_type -> supervisor.v1.ApplyRequest
-	13, // 69: supervisor.v1.ConsumerService.Get:input_type -> supervisor.v1.GetRequest
-	15, // 70: supervisor.v1.ConsumerService.List:input_type -> supervisor.v1.ListRequest
-	17, // 71: supervisor.v1.ConsumerService.Delete:input_type -> supervisor.v1.DeleteRequest
-	19, // 72: supervisor.v1.ConsumerService.Watch:input_type -> supervisor.v1.WatchRequest
-	24, // 73: supervisor.v1.ConsumerService.Start:input_type -> supervisor.v1.StartRequest
-	26, // 74: supervisor.v1.ConsumerService.Pause:input_type -> supervisor.v1.PauseRequest
-	28, // 75: supervisor.v1.ConsumerService.Resume:input_type -> supervisor.v1.ResumeRequest
-	30, // 76: supervisor.v1.ConsumerService.Drain:input_type -> supervisor.v1.DrainRequest
-	32, // 77: supervisor.v1.ConsumerService.Stop:input_type -> supervisor.v1.StopRequest
-	34, // 78: supervisor.v1.ConsumerService.Restart:input_type -> supervisor.v1.RestartRequest
-	36, // 79: supervisor.v1.ConsumerService.Kill:input_type -> supervisor.v1.KillRequest
-	38, // 80: supervisor.v1.ConsumerService.Scale:input_type -> supervisor.v1.ScaleRequest
-	40, // 81: supervisor.v1.ConsumerService.ListInFlight:input_type -> supervisor.v1.ListInFlightRequest
-	42, // 82: supervisor.v1.ConsumerService.CancelInFlight:input_type -> supervisor.v1.CancelInFlightRequest
-	44, // 83: supervisor.v1.ConsumerService.ListReceipts:input_type -> supervisor.v1.ListReceiptsRequest
-	46, // 84: supervisor.v1.ConsumerService.ListTransitions:input_type -> supervisor.v1.ListTransitionsRequest
-	48, // 85: supervisor.v1.ServerService.GetServerInfo:input_type -> supervisor.v1.GetServerInfoRequest
-	10, // 86: supervisor.v1.ConsumerService.Apply:output_type -> supervisor.v1.ApplyResponse
-	14, // 87: supervisor.v1.ConsumerService.Get:output_type -> supervisor.v1.GetResponse
-	16, // 88: supervisor.v1.ConsumerService.List:output_type -> supervisor.v1.ListResponse
-	18, // 89: supervisor.v1.ConsumerService.Delete:output_type -> supervisor.v1.DeleteResponse
-	20, // 90: supervisor.v1.ConsumerService.Watch:output_type -> supervisor.v1.WatchResponse
-	25, // 91: supervisor.v1.ConsumerService.Start:output_type -> supervisor.v1.StartResponse
-	27, // 92: supervisor.v1.ConsumerService.Pause:output_type -> supervisor.v1.PauseResponse
-	29, // 93: supervisor.v1.ConsumerService.Resume:output_type -> supervisor.v1.ResumeResponse
-	31, // 94: supervisor.v1.ConsumerService.Drain:output_type -> supervisor.v1.DrainResponse
-	33, // 95: supervisor.v1.ConsumerService.Stop:output_type -> supervisor.v1.StopResponse
-	35, // 96: supervisor.v1.ConsumerService.Restart:output_type -> supervisor.v1.RestartResponse
-	37, // 97: supervisor.v1.ConsumerService.Kill:output_type -> supervisor.v1.KillResponse
-	39, // 98: supervisor.v1.ConsumerService.Scale:output_type -> supervisor.v1.ScaleResponse
-	41, // 99: supervisor.v1.ConsumerService.ListInFlight:output_type -> supervisor.v1.ListInFlightResponse
-	43, // 100: supervisor.v1.ConsumerService.CancelInFlight:output_type -> supervisor.v1.CancelInFlightResponse
-	45, // 101: supervisor.v1.ConsumerService.ListReceipts:output_type -> supervisor.v1.ListReceiptsResponse
-	47, // 102: supervisor.v1.ConsumerService.ListTransitions:output_type -> supervisor.v1.ListTransitionsResponse
-	49, // 103: supervisor.v1.ServerService.GetServerInfo:output_type -> supervisor.v1.GetServerInfoResponse
-	86, // [86:104] is the sub-list for method output_type
-	68, // [68:86] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	7,  // 43: supervisor.v1.DrainResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 44: supervisor.v1.StopRequest.target:type_name -> supervisor.v1.Target
+	6,  // 45: supervisor.v1.StopRequest.options:type_name -> supervisor.v1.VerbOptions
+	65, // 46: supervisor.v1.StopRequest.soft:type_name -> google.protobuf.Duration
+	65, // 47: supervisor.v1.StopRequest.hard:type_name -> google.protobuf.Duration
+	7,  // 48: supervisor.v1.StopResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 49: supervisor.v1.RestartRequest.target:type_name -> supervisor.v1.Target
+	6,  // 50: supervisor.v1.RestartRequest.options:type_name -> supervisor.v1.VerbOptions
+	65, // 51: supervisor.v1.RestartRequest.soft:type_name -> google.protobuf.Duration
+	65, // 52: supervisor.v1.RestartRequest.hard:type_name -> google.protobuf.Duration
+	7,  // 53: supervisor.v1.RestartResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 54: supervisor.v1.KillRequest.target:type_name -> supervisor.v1.Target
+	6,  // 55: supervisor.v1.KillRequest.options:type_name -> supervisor.v1.VerbOptions
+	7,  // 56: supervisor.v1.KillResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 57: supervisor.v1.ScaleRequest.target:type_name -> supervisor.v1.Target
+	6,  // 58: supervisor.v1.ScaleRequest.options:type_name -> supervisor.v1.VerbOptions
+	7,  // 59: supervisor.v1.ScaleResponse.results:type_name -> supervisor.v1.VerbResult
+	5,  // 60: supervisor.v1.SeekRequest.target:type_name -> supervisor.v1.Target
+	6,  // 61: supervisor.v1.SeekRequest.options:type_name -> supervisor.v1.VerbOptions
+	4,  // 62: supervisor.v1.SeekRequest.place:type_name -> supervisor.v1.SeekTo
+	66, // 63: supervisor.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	42, // 64: supervisor.v1.SeekRequest.positions:type_name -> supervisor.v1.Positions
+	43, // 65: supervisor.v1.Positions.positions:type_name -> supervisor.v1.Position
+	45, // 66: supervisor.v1.SeekResponse.changes:type_name -> supervisor.v1.PositionChange
+	65, // 67: supervisor.v1.ListInFlightRequest.older_than:type_name -> google.protobuf.Duration
+	67, // 68: supervisor.v1.ListInFlightResponse.messages:type_name -> supervisor.v1.InFlightMessage
+	6,  // 69: supervisor.v1.CancelInFlightRequest.options:type_name -> supervisor.v1.VerbOptions
+	60, // 70: supervisor.v1.ListReceiptsResponse.receipts:type_name -> supervisor.v1.Receipt
+	64, // 71: supervisor.v1.ListTransitionsResponse.transitions:type_name -> supervisor.v1.Transition
+	66, // 72: supervisor.v1.GetServerInfoResponse.started:type_name -> google.protobuf.Timestamp
+	58, // 73: supervisor.v1.GetServerInfoResponse.states:type_name -> supervisor.v1.GetServerInfoResponse.StatesEntry
+	56, // 74: supervisor.v1.GetServerInfoResponse.connections:type_name -> supervisor.v1.ConnectionInfo
+	9,  // 75: supervisor.v1.ConsumerService.Apply:input_type -> supervisor.v1.ApplyRequest
+	14, // 76: supervisor.v1.ConsumerService.Get:input_type -> supervisor.v1.GetRequest
+	16, // 77: supervisor.v1.ConsumerService.List:input_type -> supervisor.v1.ListRequest
+	18, // 78: supervisor.v1.ConsumerService.Delete:input_type -> supervisor.v1.DeleteRequest
+	20, // 79: supervisor.v1.ConsumerService.Watch:input_type -> supervisor.v1.WatchRequest
+	25, // 80: supervisor.v1.ConsumerService.Start:input_type -> supervisor.v1.StartRequest
+	27, // 81: supervisor.v1.ConsumerService.Pause:input_type -> supervisor.v1.PauseRequest
+	29, // 82: supervisor.v1.ConsumerService.Resume:input_type -> supervisor.v1.ResumeRequest
+	31, // 83: supervisor.v1.ConsumerService.Drain:input_type -> supervisor.v1.DrainRequest
+	33, // 84: supervisor.v1.ConsumerService.Stop:input_type -> supervisor.v1.StopRequest
+	35, // 85: supervisor.v1.ConsumerService.Restart:input_type -> supervisor.v1.RestartRequest
+	37, // 86: supervisor.v1.ConsumerService.Kill:input_type -> supervisor.v1.KillRequest
+	39, // 87: supervisor.v1.ConsumerService.Scale:input_type -> supervisor.v1.ScaleRequest
+	41, // 88: supervisor.v1.ConsumerService.Seek:input_type -> supervisor.v1.SeekRequest
+	46, // 89: supervisor.v1.ConsumerService.ListInFlight:input_type -> supervisor.v1.ListInFlightRequest
+	48, // 90: supervisor.v1.ConsumerService.CancelInFlight:input_type -> supervisor.v1.CancelInFlightRequest
+	50, // 91: supervisor.v1.ConsumerService.ListReceipts:input_type -> supervisor.v1.ListReceiptsRequest
+	52, // 92: supervisor.v1.ConsumerService.ListTransitions:input_type -> supervisor.v1.ListTransitionsRequest
+	54, // 93: supervisor.v1.ServerService.GetServerInfo:input_type -> supervisor.v1.GetServerInfoRequest
+	11, // 94: supervisor.v1.ConsumerService.Apply:output_type -> supervisor.v1.ApplyResponse
+	15, // 95: supervisor.v1.ConsumerService.Get:output_type -> supervisor.v1.GetResponse
+	17, // 96: supervisor.v1.ConsumerService.List:output_type -> supervisor.v1.ListResponse
+	19, // 97: supervisor.v1.ConsumerService.Delete:output_type -> supervisor.v1.DeleteResponse
+	21, // 98: supervisor.v1.ConsumerService.Watch:output_type -> supervisor.v1.WatchResponse
+	26, // 99: supervisor.v1.ConsumerService.Start:output_type -> supervisor.v1.StartResponse
+	28, // 100: supervisor.v1.ConsumerService.Pause:output_type -> supervisor.v1.PauseResponse
+	30, // 101: supervisor.v1.ConsumerService.Resume:output_type -> supervisor.v1.ResumeResponse
+	32, // 102: supervisor.v1.ConsumerService.Drain:output_type -> supervisor.v1.DrainResponse
+	34, // 103: supervisor.v1.ConsumerService.Stop:output_type -> supervisor.v1.StopResponse
+	36, // 104: supervisor.v1.ConsumerService.Restart:output_type -> supervisor.v1.RestartResponse
+	38, // 105: supervisor.v1.ConsumerService.Kill:output_type -> supervisor.v1.KillResponse
+	40, // 106: supervisor.v1.ConsumerService.Scale:output_type -> supervisor.v1.ScaleResponse
+	44, // 107: supervisor.v1.ConsumerService.Seek:output_type -> supervisor.v1.SeekResponse
+	47, // 108: supervisor.v1.ConsumerService.ListInFlight:output_type -> supervisor.v1.ListInFlightResponse
+	49, // 109: supervisor.v1.ConsumerService.CancelInFlight:output_type -> supervisor.v1.CancelInFlightResponse
+	51, // 110: supervisor.v1.ConsumerService.ListReceipts:output_type -> supervisor.v1.ListReceiptsResponse
+	53, // 111: supervisor.v1.ConsumerService.ListTransitions:output_type -> supervisor.v1.ListTransitionsResponse
+	55, // 112: supervisor.v1.ServerService.GetServerInfo:output_type -> supervisor.v1.GetServerInfoResponse
+	94, // [94:113] is the sub-list for method output_type
+	75, // [75:94] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_service_proto_init() }
@@ -3704,13 +4120,18 @@ func file_supervisor_v1_service_proto_init() {
 		(*ScaleRequest_Concurrency)(nil),
 		(*ScaleRequest_Reset_)(nil),
 	}
+	file_supervisor_v1_service_proto_msgTypes[36].OneofWrappers = []any{
+		(*SeekRequest_Place)(nil),
+		(*SeekRequest_Time)(nil),
+		(*SeekRequest_Positions)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_service_proto_rawDesc), len(file_supervisor_v1_service_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   49,
+			NumEnums:      5,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

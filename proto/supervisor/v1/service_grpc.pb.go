@@ -32,6 +32,7 @@ const (
 	ConsumerService_Restart_FullMethodName         = "/supervisor.v1.ConsumerService/Restart"
 	ConsumerService_Kill_FullMethodName            = "/supervisor.v1.ConsumerService/Kill"
 	ConsumerService_Scale_FullMethodName           = "/supervisor.v1.ConsumerService/Scale"
+	ConsumerService_Seek_FullMethodName            = "/supervisor.v1.ConsumerService/Seek"
 	ConsumerService_ListInFlight_FullMethodName    = "/supervisor.v1.ConsumerService/ListInFlight"
 	ConsumerService_CancelInFlight_FullMethodName  = "/supervisor.v1.ConsumerService/CancelInFlight"
 	ConsumerService_ListReceipts_FullMethodName    = "/supervisor.v1.ConsumerService/ListReceipts"
@@ -63,6 +64,9 @@ type ConsumerServiceClient interface {
 	Restart(ctx context.Context, in *RestartRequest, opts ...grpc.CallOption) (*RestartResponse, error)
 	Kill(ctx context.Context, in *KillRequest, opts ...grpc.CallOption) (*KillResponse, error)
 	Scale(ctx context.Context, in *ScaleRequest, opts ...grpc.CallOption) (*ScaleResponse, error)
+	// Seek moves the committed positions of a STOPPED consumer, where its broker
+	// keeps positions; the ones before are kept for PREVIOUS.
+	Seek(ctx context.Context, in *SeekRequest, opts ...grpc.CallOption) (*SeekResponse, error)
 	ListInFlight(ctx context.Context, in *ListInFlightRequest, opts ...grpc.CallOption) (*ListInFlightResponse, error)
 	// CancelInFlight cancels the handler's context of one message.
 	CancelInFlight(ctx context.Context, in *CancelInFlightRequest, opts ...grpc.CallOption) (*CancelInFlightResponse, error)
@@ -217,6 +221,16 @@ func (c *consumerServiceClient) Scale(ctx context.Context, in *ScaleRequest, opt
 	return out, nil
 }
 
+func (c *consumerServiceClient) Seek(ctx context.Context, in *SeekRequest, opts ...grpc.CallOption) (*SeekResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SeekResponse)
+	err := c.cc.Invoke(ctx, ConsumerService_Seek_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *consumerServiceClient) ListInFlight(ctx context.Context, in *ListInFlightRequest, opts ...grpc.CallOption) (*ListInFlightResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListInFlightResponse)
@@ -282,6 +296,9 @@ type ConsumerServiceServer interface {
 	Restart(context.Context, *RestartRequest) (*RestartResponse, error)
 	Kill(context.Context, *KillRequest) (*KillResponse, error)
 	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
+	// Seek moves the committed positions of a STOPPED consumer, where its broker
+	// keeps positions; the ones before are kept for PREVIOUS.
+	Seek(context.Context, *SeekRequest) (*SeekResponse, error)
 	ListInFlight(context.Context, *ListInFlightRequest) (*ListInFlightResponse, error)
 	// CancelInFlight cancels the handler's context of one message.
 	CancelInFlight(context.Context, *CancelInFlightRequest) (*CancelInFlightResponse, error)
@@ -335,6 +352,9 @@ func (UnimplementedConsumerServiceServer) Kill(context.Context, *KillRequest) (*
 }
 func (UnimplementedConsumerServiceServer) Scale(context.Context, *ScaleRequest) (*ScaleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Scale not implemented")
+}
+func (UnimplementedConsumerServiceServer) Seek(context.Context, *SeekRequest) (*SeekResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Seek not implemented")
 }
 func (UnimplementedConsumerServiceServer) ListInFlight(context.Context, *ListInFlightRequest) (*ListInFlightResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListInFlight not implemented")
@@ -596,6 +616,24 @@ func _ConsumerService_Scale_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConsumerService_Seek_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SeekRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConsumerServiceServer).Seek(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConsumerService_Seek_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConsumerServiceServer).Seek(ctx, req.(*SeekRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ConsumerService_ListInFlight_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListInFlightRequest)
 	if err := dec(in); err != nil {
@@ -722,6 +760,10 @@ var ConsumerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Scale",
 			Handler:    _ConsumerService_Scale_Handler,
+		},
+		{
+			MethodName: "Seek",
+			Handler:    _ConsumerService_Seek_Handler,
 		},
 		{
 			MethodName: "ListInFlight",

@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -334,6 +335,313 @@ func (x NatsDeliverPolicy) Number() protoreflect.EnumNumber {
 // Deprecated: Use NatsDeliverPolicy.Descriptor instead.
 func (NatsDeliverPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{5}
+}
+
+type RabbitmqQueueType int32
+
+const (
+	RabbitmqQueueType_RABBITMQ_QUEUE_TYPE_UNSPECIFIED RabbitmqQueueType = 0
+	RabbitmqQueueType_RABBITMQ_QUEUE_TYPE_QUORUM      RabbitmqQueueType = 1
+	RabbitmqQueueType_RABBITMQ_QUEUE_TYPE_CLASSIC     RabbitmqQueueType = 2
+)
+
+// Enum value maps for RabbitmqQueueType.
+var (
+	RabbitmqQueueType_name = map[int32]string{
+		0: "RABBITMQ_QUEUE_TYPE_UNSPECIFIED",
+		1: "RABBITMQ_QUEUE_TYPE_QUORUM",
+		2: "RABBITMQ_QUEUE_TYPE_CLASSIC",
+	}
+	RabbitmqQueueType_value = map[string]int32{
+		"RABBITMQ_QUEUE_TYPE_UNSPECIFIED": 0,
+		"RABBITMQ_QUEUE_TYPE_QUORUM":      1,
+		"RABBITMQ_QUEUE_TYPE_CLASSIC":     2,
+	}
+)
+
+func (x RabbitmqQueueType) Enum() *RabbitmqQueueType {
+	p := new(RabbitmqQueueType)
+	*p = x
+	return p
+}
+
+func (x RabbitmqQueueType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RabbitmqQueueType) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_spec_proto_enumTypes[6].Descriptor()
+}
+
+func (RabbitmqQueueType) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_spec_proto_enumTypes[6]
+}
+
+func (x RabbitmqQueueType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RabbitmqQueueType.Descriptor instead.
+func (RabbitmqQueueType) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{6}
+}
+
+type KafkaProtocol int32
+
+const (
+	KafkaProtocol_KAFKA_PROTOCOL_UNSPECIFIED KafkaProtocol = 0
+	// Members hand over as the group's leader says.
+	KafkaProtocol_KAFKA_PROTOCOL_CLASSIC KafkaProtocol = 1
+	// KIP-848: the broker assigns.
+	KafkaProtocol_KAFKA_PROTOCOL_CONSUMER KafkaProtocol = 2
+)
+
+// Enum value maps for KafkaProtocol.
+var (
+	KafkaProtocol_name = map[int32]string{
+		0: "KAFKA_PROTOCOL_UNSPECIFIED",
+		1: "KAFKA_PROTOCOL_CLASSIC",
+		2: "KAFKA_PROTOCOL_CONSUMER",
+	}
+	KafkaProtocol_value = map[string]int32{
+		"KAFKA_PROTOCOL_UNSPECIFIED": 0,
+		"KAFKA_PROTOCOL_CLASSIC":     1,
+		"KAFKA_PROTOCOL_CONSUMER":    2,
+	}
+)
+
+func (x KafkaProtocol) Enum() *KafkaProtocol {
+	p := new(KafkaProtocol)
+	*p = x
+	return p
+}
+
+func (x KafkaProtocol) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KafkaProtocol) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_spec_proto_enumTypes[7].Descriptor()
+}
+
+func (KafkaProtocol) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_spec_proto_enumTypes[7]
+}
+
+func (x KafkaProtocol) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KafkaProtocol.Descriptor instead.
+func (KafkaProtocol) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{7}
+}
+
+type KafkaBalancer int32
+
+const (
+	KafkaBalancer_KAFKA_BALANCER_UNSPECIFIED        KafkaBalancer = 0
+	KafkaBalancer_KAFKA_BALANCER_COOPERATIVE_STICKY KafkaBalancer = 1
+	// These three are eager: all partitions are given up at each rebalance.
+	KafkaBalancer_KAFKA_BALANCER_STICKY      KafkaBalancer = 2
+	KafkaBalancer_KAFKA_BALANCER_RANGE       KafkaBalancer = 3
+	KafkaBalancer_KAFKA_BALANCER_ROUND_ROBIN KafkaBalancer = 4
+)
+
+// Enum value maps for KafkaBalancer.
+var (
+	KafkaBalancer_name = map[int32]string{
+		0: "KAFKA_BALANCER_UNSPECIFIED",
+		1: "KAFKA_BALANCER_COOPERATIVE_STICKY",
+		2: "KAFKA_BALANCER_STICKY",
+		3: "KAFKA_BALANCER_RANGE",
+		4: "KAFKA_BALANCER_ROUND_ROBIN",
+	}
+	KafkaBalancer_value = map[string]int32{
+		"KAFKA_BALANCER_UNSPECIFIED":        0,
+		"KAFKA_BALANCER_COOPERATIVE_STICKY": 1,
+		"KAFKA_BALANCER_STICKY":             2,
+		"KAFKA_BALANCER_RANGE":              3,
+		"KAFKA_BALANCER_ROUND_ROBIN":        4,
+	}
+)
+
+func (x KafkaBalancer) Enum() *KafkaBalancer {
+	p := new(KafkaBalancer)
+	*p = x
+	return p
+}
+
+func (x KafkaBalancer) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KafkaBalancer) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_spec_proto_enumTypes[8].Descriptor()
+}
+
+func (KafkaBalancer) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_spec_proto_enumTypes[8]
+}
+
+func (x KafkaBalancer) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KafkaBalancer.Descriptor instead.
+func (KafkaBalancer) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{8}
+}
+
+type KafkaPosition int32
+
+const (
+	KafkaPosition_KAFKA_POSITION_UNSPECIFIED KafkaPosition = 0
+	KafkaPosition_KAFKA_POSITION_EARLIEST    KafkaPosition = 1
+	KafkaPosition_KAFKA_POSITION_LATEST      KafkaPosition = 2
+)
+
+// Enum value maps for KafkaPosition.
+var (
+	KafkaPosition_name = map[int32]string{
+		0: "KAFKA_POSITION_UNSPECIFIED",
+		1: "KAFKA_POSITION_EARLIEST",
+		2: "KAFKA_POSITION_LATEST",
+	}
+	KafkaPosition_value = map[string]int32{
+		"KAFKA_POSITION_UNSPECIFIED": 0,
+		"KAFKA_POSITION_EARLIEST":    1,
+		"KAFKA_POSITION_LATEST":      2,
+	}
+)
+
+func (x KafkaPosition) Enum() *KafkaPosition {
+	p := new(KafkaPosition)
+	*p = x
+	return p
+}
+
+func (x KafkaPosition) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KafkaPosition) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_spec_proto_enumTypes[9].Descriptor()
+}
+
+func (KafkaPosition) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_spec_proto_enumTypes[9]
+}
+
+func (x KafkaPosition) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KafkaPosition.Descriptor instead.
+func (KafkaPosition) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{9}
+}
+
+type KafkaReset int32
+
+const (
+	KafkaReset_KAFKA_RESET_UNSPECIFIED KafkaReset = 0
+	// The consumer is FAILED until an operator seeks.
+	KafkaReset_KAFKA_RESET_FAIL     KafkaReset = 1
+	KafkaReset_KAFKA_RESET_EARLIEST KafkaReset = 2
+	KafkaReset_KAFKA_RESET_LATEST   KafkaReset = 3
+)
+
+// Enum value maps for KafkaReset.
+var (
+	KafkaReset_name = map[int32]string{
+		0: "KAFKA_RESET_UNSPECIFIED",
+		1: "KAFKA_RESET_FAIL",
+		2: "KAFKA_RESET_EARLIEST",
+		3: "KAFKA_RESET_LATEST",
+	}
+	KafkaReset_value = map[string]int32{
+		"KAFKA_RESET_UNSPECIFIED": 0,
+		"KAFKA_RESET_FAIL":        1,
+		"KAFKA_RESET_EARLIEST":    2,
+		"KAFKA_RESET_LATEST":      3,
+	}
+)
+
+func (x KafkaReset) Enum() *KafkaReset {
+	p := new(KafkaReset)
+	*p = x
+	return p
+}
+
+func (x KafkaReset) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KafkaReset) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_spec_proto_enumTypes[10].Descriptor()
+}
+
+func (KafkaReset) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_spec_proto_enumTypes[10]
+}
+
+func (x KafkaReset) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KafkaReset.Descriptor instead.
+func (KafkaReset) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{10}
+}
+
+type KafkaIsolation int32
+
+const (
+	KafkaIsolation_KAFKA_ISOLATION_UNSPECIFIED      KafkaIsolation = 0
+	KafkaIsolation_KAFKA_ISOLATION_READ_UNCOMMITTED KafkaIsolation = 1
+	KafkaIsolation_KAFKA_ISOLATION_READ_COMMITTED   KafkaIsolation = 2
+)
+
+// Enum value maps for KafkaIsolation.
+var (
+	KafkaIsolation_name = map[int32]string{
+		0: "KAFKA_ISOLATION_UNSPECIFIED",
+		1: "KAFKA_ISOLATION_READ_UNCOMMITTED",
+		2: "KAFKA_ISOLATION_READ_COMMITTED",
+	}
+	KafkaIsolation_value = map[string]int32{
+		"KAFKA_ISOLATION_UNSPECIFIED":      0,
+		"KAFKA_ISOLATION_READ_UNCOMMITTED": 1,
+		"KAFKA_ISOLATION_READ_COMMITTED":   2,
+	}
+)
+
+func (x KafkaIsolation) Enum() *KafkaIsolation {
+	p := new(KafkaIsolation)
+	*p = x
+	return p
+}
+
+func (x KafkaIsolation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KafkaIsolation) Descriptor() protoreflect.EnumDescriptor {
+	return file_supervisor_v1_spec_proto_enumTypes[11].Descriptor()
+}
+
+func (KafkaIsolation) Type() protoreflect.EnumType {
+	return &file_supervisor_v1_spec_proto_enumTypes[11]
+}
+
+func (x KafkaIsolation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KafkaIsolation.Descriptor instead.
+func (KafkaIsolation) EnumDescriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 // ConsumerSpec says what to run. Its YAML form is what users write.
@@ -768,6 +1076,8 @@ type DeadLetter struct {
 	//
 	//	*DeadLetter_Subject
 	//	*DeadLetter_Topic
+	//	*DeadLetter_Queue
+	//	*DeadLetter_Exchange
 	Target        isDeadLetter_Target `protobuf_oneof:"target"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -828,6 +1138,24 @@ func (x *DeadLetter) GetTopic() string {
 	return ""
 }
 
+func (x *DeadLetter) GetQueue() string {
+	if x != nil {
+		if x, ok := x.Target.(*DeadLetter_Queue); ok {
+			return x.Queue
+		}
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetExchange() string {
+	if x != nil {
+		if x, ok := x.Target.(*DeadLetter_Exchange); ok {
+			return x.Exchange
+		}
+	}
+	return ""
+}
+
 type isDeadLetter_Target interface {
 	isDeadLetter_Target()
 }
@@ -842,9 +1170,23 @@ type DeadLetter_Topic struct {
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3,oneof"`
 }
 
+type DeadLetter_Queue struct {
+	// RabbitMQ: a queue, by the default exchange.
+	Queue string `protobuf:"bytes,3,opt,name=queue,proto3,oneof"`
+}
+
+type DeadLetter_Exchange struct {
+	// RabbitMQ: an exchange, with the message's own routing key.
+	Exchange string `protobuf:"bytes,4,opt,name=exchange,proto3,oneof"`
+}
+
 func (*DeadLetter_Subject) isDeadLetter_Target() {}
 
 func (*DeadLetter_Topic) isDeadLetter_Target() {}
+
+func (*DeadLetter_Queue) isDeadLetter_Target() {}
+
+func (*DeadLetter_Exchange) isDeadLetter_Target() {}
 
 type Stop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -964,6 +1306,8 @@ type Source struct {
 	//
 	//	*Source_Memory
 	//	*Source_Nats
+	//	*Source_Rabbitmq
+	//	*Source_Kafka
 	Broker        isSource_Broker `protobuf_oneof:"broker"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1031,6 +1375,24 @@ func (x *Source) GetNats() *NatsSource {
 	return nil
 }
 
+func (x *Source) GetRabbitmq() *RabbitmqSource {
+	if x != nil {
+		if x, ok := x.Broker.(*Source_Rabbitmq); ok {
+			return x.Rabbitmq
+		}
+	}
+	return nil
+}
+
+func (x *Source) GetKafka() *KafkaSource {
+	if x != nil {
+		if x, ok := x.Broker.(*Source_Kafka); ok {
+			return x.Kafka
+		}
+	}
+	return nil
+}
+
 type isSource_Broker interface {
 	isSource_Broker()
 }
@@ -1043,9 +1405,21 @@ type Source_Nats struct {
 	Nats *NatsSource `protobuf:"bytes,11,opt,name=nats,proto3,oneof"`
 }
 
+type Source_Rabbitmq struct {
+	Rabbitmq *RabbitmqSource `protobuf:"bytes,12,opt,name=rabbitmq,proto3,oneof"`
+}
+
+type Source_Kafka struct {
+	Kafka *KafkaSource `protobuf:"bytes,13,opt,name=kafka,proto3,oneof"`
+}
+
 func (*Source_Memory) isSource_Broker() {}
 
 func (*Source_Nats) isSource_Broker() {}
+
+func (*Source_Rabbitmq) isSource_Broker() {}
+
+func (*Source_Kafka) isSource_Broker() {}
 
 // MemorySource is a queue inside the process, for tests and benchmarks.
 type MemorySource struct {
@@ -1237,6 +1611,488 @@ func (x *NatsSource) GetDeliverPolicy() NatsDeliverPolicy {
 	return NatsDeliverPolicy_NATS_DELIVER_POLICY_UNSPECIFIED
 }
 
+// RabbitmqSource is a queue.
+type RabbitmqSource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Queue string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// What to do when the queue is missing; default WAIT. CREATE declares it,
+	// durable, with type, arguments and delivery_limit, and then binds it.
+	Missing Missing `protobuf:"varint,2,opt,name=missing,proto3,enum=supervisor.v1.Missing" json:"missing,omitempty"`
+	// Default QUORUM. With CREATE a queue that is there already must be equal.
+	Type RabbitmqQueueType `protobuf:"varint,3,opt,name=type,proto3,enum=supervisor.v1.RabbitmqQueueType" json:"type,omitempty"`
+	// With CREATE: the queue's other arguments, such as x-max-length: 100000.
+	Arguments *structpb.Struct `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// With CREATE.
+	Bindings []*RabbitmqBinding `protobuf:"bytes,5,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	// With CREATE, quorum only: deliveries after which the broker dead-letters a
+	// message, give-backs included up to RabbitMQ 4.2; needs the argument
+	// x-dead-letter-exchange. Without it the broker's own default stands.
+	DeliveryLimit *int32 `protobuf:"varint,6,opt,name=delivery_limit,json=deliveryLimit,proto3,oneof" json:"delivery_limit,omitempty"`
+	// What the broker may have sent and not got settled, 1 to 65535; default
+	// 2 x concurrency, at least 20 and at most max_in_flight.messages.
+	Prefetch *int32 `protobuf:"varint,7,opt,name=prefetch,proto3,oneof" json:"prefetch,omitempty"`
+	// Of this consumer among those of the queue; higher is served first.
+	Priority *int32 `protobuf:"varint,8,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// No other consumer may take from the queue meanwhile.
+	Exclusive     bool              `protobuf:"varint,9,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	AckBatch      *RabbitmqAckBatch `protobuf:"bytes,10,opt,name=ack_batch,json=ackBatch,proto3" json:"ack_batch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RabbitmqSource) Reset() {
+	*x = RabbitmqSource{}
+	mi := &file_supervisor_v1_spec_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RabbitmqSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RabbitmqSource) ProtoMessage() {}
+
+func (x *RabbitmqSource) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_spec_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RabbitmqSource.ProtoReflect.Descriptor instead.
+func (*RabbitmqSource) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RabbitmqSource) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *RabbitmqSource) GetMissing() Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return Missing_MISSING_UNSPECIFIED
+}
+
+func (x *RabbitmqSource) GetType() RabbitmqQueueType {
+	if x != nil {
+		return x.Type
+	}
+	return RabbitmqQueueType_RABBITMQ_QUEUE_TYPE_UNSPECIFIED
+}
+
+func (x *RabbitmqSource) GetArguments() *structpb.Struct {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *RabbitmqSource) GetBindings() []*RabbitmqBinding {
+	if x != nil {
+		return x.Bindings
+	}
+	return nil
+}
+
+func (x *RabbitmqSource) GetDeliveryLimit() int32 {
+	if x != nil && x.DeliveryLimit != nil {
+		return *x.DeliveryLimit
+	}
+	return 0
+}
+
+func (x *RabbitmqSource) GetPrefetch() int32 {
+	if x != nil && x.Prefetch != nil {
+		return *x.Prefetch
+	}
+	return 0
+}
+
+func (x *RabbitmqSource) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *RabbitmqSource) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+func (x *RabbitmqSource) GetAckBatch() *RabbitmqAckBatch {
+	if x != nil {
+		return x.AckBatch
+	}
+	return nil
+}
+
+type RabbitmqBinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It must exist.
+	Exchange   string `protobuf:"bytes,1,opt,name=exchange,proto3" json:"exchange,omitempty"`
+	RoutingKey string `protobuf:"bytes,2,opt,name=routing_key,json=routingKey,proto3" json:"routing_key,omitempty"`
+	// As a headers exchange wants them.
+	Arguments     *structpb.Struct `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RabbitmqBinding) Reset() {
+	*x = RabbitmqBinding{}
+	mi := &file_supervisor_v1_spec_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RabbitmqBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RabbitmqBinding) ProtoMessage() {}
+
+func (x *RabbitmqBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_spec_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RabbitmqBinding.ProtoReflect.Descriptor instead.
+func (*RabbitmqBinding) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RabbitmqBinding) GetExchange() string {
+	if x != nil {
+		return x.Exchange
+	}
+	return ""
+}
+
+func (x *RabbitmqBinding) GetRoutingKey() string {
+	if x != nil {
+		return x.RoutingKey
+	}
+	return ""
+}
+
+func (x *RabbitmqBinding) GetArguments() *structpb.Struct {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+// RabbitmqAckBatch says how long acks wait to be sent as one.
+type RabbitmqAckBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages; default prefetch/10, 1 to 50.
+	Max *int32 `protobuf:"varint,1,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	// Default 5ms, at most 1s.
+	Linger        *durationpb.Duration `protobuf:"bytes,2,opt,name=linger,proto3" json:"linger,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RabbitmqAckBatch) Reset() {
+	*x = RabbitmqAckBatch{}
+	mi := &file_supervisor_v1_spec_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RabbitmqAckBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RabbitmqAckBatch) ProtoMessage() {}
+
+func (x *RabbitmqAckBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_spec_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RabbitmqAckBatch.ProtoReflect.Descriptor instead.
+func (*RabbitmqAckBatch) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RabbitmqAckBatch) GetMax() int32 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
+func (x *RabbitmqAckBatch) GetLinger() *durationpb.Duration {
+	if x != nil {
+		return x.Linger
+	}
+	return nil
+}
+
+// KafkaSource is a group's share of one or more topics.
+type KafkaSource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Either topics,
+	Topics []string `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
+	// or all whose whole name matches this regular expression.
+	TopicPattern string `protobuf:"bytes,2,opt,name=topic_pattern,json=topicPattern,proto3" json:"topic_pattern,omitempty"`
+	Group        string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// Static membership: unique in the group; a restart within the session
+	// timeout keeps the partitions.
+	InstanceId string `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Default CLASSIC.
+	Protocol KafkaProtocol `protobuf:"varint,5,opt,name=protocol,proto3,enum=supervisor.v1.KafkaProtocol" json:"protocol,omitempty"`
+	// Of CLASSIC; default COOPERATIVE_STICKY.
+	Balancer KafkaBalancer `protobuf:"varint,6,opt,name=balancer,proto3,enum=supervisor.v1.KafkaBalancer" json:"balancer,omitempty"`
+	// When the group gives up a member that it does not hear; default 45s.
+	SessionTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=session_timeout,json=sessionTimeout,proto3" json:"session_timeout,omitempty"`
+	// Default 3s, at most a third of session_timeout.
+	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,8,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
+	// How long members may take to hand over; default 60s.
+	RebalanceTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=rebalance_timeout,json=rebalanceTimeout,proto3" json:"rebalance_timeout,omitempty"`
+	// Where a partition without a committed offset begins; default EARLIEST.
+	Start KafkaPosition `protobuf:"varint,10,opt,name=start,proto3,enum=supervisor.v1.KafkaPosition" json:"start,omitempty"`
+	// Where to go on when the committed offset is out of range; default FAIL.
+	Reset_ KafkaReset `protobuf:"varint,11,opt,name=reset,proto3,enum=supervisor.v1.KafkaReset" json:"reset,omitempty"`
+	// What to do when a topic is missing; default WAIT.
+	Missing Missing `protobuf:"varint,12,opt,name=missing,proto3,enum=supervisor.v1.Missing" json:"missing,omitempty"`
+	// With CREATE; default: the broker's own.
+	Partitions *int32 `protobuf:"varint,13,opt,name=partitions,proto3,oneof" json:"partitions,omitempty"`
+	// With CREATE; default: the broker's own.
+	ReplicationFactor *int32 `protobuf:"varint,14,opt,name=replication_factor,json=replicationFactor,proto3,oneof" json:"replication_factor,omitempty"`
+	// Offsets between the oldest unfinished and the newest taken record of a
+	// partition, above which the partition waits; default 10000.
+	MaxGapPerPartition *int32 `protobuf:"varint,15,opt,name=max_gap_per_partition,json=maxGapPerPartition,proto3,oneof" json:"max_gap_per_partition,omitempty"`
+	// Positions are committed so often, default 1s,
+	CommitInterval *durationpb.Duration `protobuf:"bytes,16,opt,name=commit_interval,json=commitInterval,proto3" json:"commit_interval,omitempty"`
+	// or after so many records, default 5000.
+	CommitEvery *int32 `protobuf:"varint,17,opt,name=commit_every,json=commitEvery,proto3,oneof" json:"commit_every,omitempty"`
+	// How long the broker may hold a fetch back for more; default 500ms.
+	FetchMaxWait *durationpb.Duration `protobuf:"bytes,18,opt,name=fetch_max_wait,json=fetchMaxWait,proto3" json:"fetch_max_wait,omitempty"`
+	// Default 16MiB, at most max_in_flight.bytes.
+	FetchMaxBytes *int64 `protobuf:"varint,19,opt,name=fetch_max_bytes,json=fetchMaxBytes,proto3,oneof" json:"fetch_max_bytes,omitempty"`
+	// Default 1MiB, at most fetch_max_bytes.
+	PartitionMaxBytes *int64 `protobuf:"varint,20,opt,name=partition_max_bytes,json=partitionMaxBytes,proto3,oneof" json:"partition_max_bytes,omitempty"`
+	// Default READ_UNCOMMITTED.
+	Isolation KafkaIsolation `protobuf:"varint,21,opt,name=isolation,proto3,enum=supervisor.v1.KafkaIsolation" json:"isolation,omitempty"`
+	// Fetch from a replica in this rack.
+	Rack          string `protobuf:"bytes,22,opt,name=rack,proto3" json:"rack,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KafkaSource) Reset() {
+	*x = KafkaSource{}
+	mi := &file_supervisor_v1_spec_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KafkaSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KafkaSource) ProtoMessage() {}
+
+func (x *KafkaSource) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_spec_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KafkaSource.ProtoReflect.Descriptor instead.
+func (*KafkaSource) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *KafkaSource) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *KafkaSource) GetTopicPattern() string {
+	if x != nil {
+		return x.TopicPattern
+	}
+	return ""
+}
+
+func (x *KafkaSource) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *KafkaSource) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *KafkaSource) GetProtocol() KafkaProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return KafkaProtocol_KAFKA_PROTOCOL_UNSPECIFIED
+}
+
+func (x *KafkaSource) GetBalancer() KafkaBalancer {
+	if x != nil {
+		return x.Balancer
+	}
+	return KafkaBalancer_KAFKA_BALANCER_UNSPECIFIED
+}
+
+func (x *KafkaSource) GetSessionTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.SessionTimeout
+	}
+	return nil
+}
+
+func (x *KafkaSource) GetHeartbeatInterval() *durationpb.Duration {
+	if x != nil {
+		return x.HeartbeatInterval
+	}
+	return nil
+}
+
+func (x *KafkaSource) GetRebalanceTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.RebalanceTimeout
+	}
+	return nil
+}
+
+func (x *KafkaSource) GetStart() KafkaPosition {
+	if x != nil {
+		return x.Start
+	}
+	return KafkaPosition_KAFKA_POSITION_UNSPECIFIED
+}
+
+func (x *KafkaSource) GetReset_() KafkaReset {
+	if x != nil {
+		return x.Reset_
+	}
+	return KafkaReset_KAFKA_RESET_UNSPECIFIED
+}
+
+func (x *KafkaSource) GetMissing() Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return Missing_MISSING_UNSPECIFIED
+}
+
+func (x *KafkaSource) GetPartitions() int32 {
+	if x != nil && x.Partitions != nil {
+		return *x.Partitions
+	}
+	return 0
+}
+
+func (x *KafkaSource) GetReplicationFactor() int32 {
+	if x != nil && x.ReplicationFactor != nil {
+		return *x.ReplicationFactor
+	}
+	return 0
+}
+
+func (x *KafkaSource) GetMaxGapPerPartition() int32 {
+	if x != nil && x.MaxGapPerPartition != nil {
+		return *x.MaxGapPerPartition
+	}
+	return 0
+}
+
+func (x *KafkaSource) GetCommitInterval() *durationpb.Duration {
+	if x != nil {
+		return x.CommitInterval
+	}
+	return nil
+}
+
+func (x *KafkaSource) GetCommitEvery() int32 {
+	if x != nil && x.CommitEvery != nil {
+		return *x.CommitEvery
+	}
+	return 0
+}
+
+func (x *KafkaSource) GetFetchMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.FetchMaxWait
+	}
+	return nil
+}
+
+func (x *KafkaSource) GetFetchMaxBytes() int64 {
+	if x != nil && x.FetchMaxBytes != nil {
+		return *x.FetchMaxBytes
+	}
+	return 0
+}
+
+func (x *KafkaSource) GetPartitionMaxBytes() int64 {
+	if x != nil && x.PartitionMaxBytes != nil {
+		return *x.PartitionMaxBytes
+	}
+	return 0
+}
+
+func (x *KafkaSource) GetIsolation() KafkaIsolation {
+	if x != nil {
+		return x.Isolation
+	}
+	return KafkaIsolation_KAFKA_ISOLATION_UNSPECIFIED
+}
+
+func (x *KafkaSource) GetRack() string {
+	if x != nil {
+		return x.Rack
+	}
+	return ""
+}
+
 type Handler struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How long one call may take; default 30s, 10ms to 24h.
@@ -1253,7 +2109,7 @@ type Handler struct {
 
 func (x *Handler) Reset() {
 	*x = Handler{}
-	mi := &file_supervisor_v1_spec_proto_msgTypes[11]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +2121,7 @@ func (x *Handler) String() string {
 func (*Handler) ProtoMessage() {}
 
 func (x *Handler) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_spec_proto_msgTypes[11]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +2134,7 @@ func (x *Handler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Handler.ProtoReflect.Descriptor instead.
 func (*Handler) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Handler) GetTimeout() *durationpb.Duration {
@@ -1358,7 +2214,7 @@ type HttpHandler struct {
 
 func (x *HttpHandler) Reset() {
 	*x = HttpHandler{}
-	mi := &file_supervisor_v1_spec_proto_msgTypes[12]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +2226,7 @@ func (x *HttpHandler) String() string {
 func (*HttpHandler) ProtoMessage() {}
 
 func (x *HttpHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_spec_proto_msgTypes[12]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +2239,7 @@ func (x *HttpHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpHandler.ProtoReflect.Descriptor instead.
 func (*HttpHandler) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HttpHandler) GetUrl() string {
@@ -1413,7 +2269,7 @@ type LogHandler struct {
 
 func (x *LogHandler) Reset() {
 	*x = LogHandler{}
-	mi := &file_supervisor_v1_spec_proto_msgTypes[13]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +2281,7 @@ func (x *LogHandler) String() string {
 func (*LogHandler) ProtoMessage() {}
 
 func (x *LogHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_spec_proto_msgTypes[13]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +2294,7 @@ func (x *LogHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogHandler.ProtoReflect.Descriptor instead.
 func (*LogHandler) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{13}
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogHandler) GetLevel() string {
@@ -1465,7 +2321,7 @@ type GoHandler struct {
 
 func (x *GoHandler) Reset() {
 	*x = GoHandler{}
-	mi := &file_supervisor_v1_spec_proto_msgTypes[14]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +2333,7 @@ func (x *GoHandler) String() string {
 func (*GoHandler) ProtoMessage() {}
 
 func (x *GoHandler) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_spec_proto_msgTypes[14]
+	mi := &file_supervisor_v1_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +2346,7 @@ func (x *GoHandler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoHandler.ProtoReflect.Descriptor instead.
 func (*GoHandler) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{14}
+	return file_supervisor_v1_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GoHandler) GetName() string {
@@ -1504,7 +2360,7 @@ var File_supervisor_v1_spec_proto protoreflect.FileDescriptor
 
 const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x18supervisor/v1/spec.proto\x12\rsupervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bsupervisor/v1/options.proto\"\xb2\x06\n" +
+	"\x18supervisor/v1/spec.proto\x12\rsupervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1bsupervisor/v1/options.proto\"\xb2\x06\n" +
 	"\fConsumerSpec\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12E\n" +
@@ -1544,11 +2400,13 @@ const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\t_attempts\"k\n" +
 	"\aBackoff\x123\n" +
 	"\ainitial\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\ainitial\x12+\n" +
-	"\x03max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03max\"J\n" +
+	"\x03max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\x80\x01\n" +
 	"\n" +
 	"DeadLetter\x12\x1a\n" +
 	"\asubject\x18\x01 \x01(\tH\x00R\asubject\x12\x16\n" +
-	"\x05topic\x18\x02 \x01(\tH\x00R\x05topicB\b\n" +
+	"\x05topic\x18\x02 \x01(\tH\x00R\x05topic\x12\x16\n" +
+	"\x05queue\x18\x03 \x01(\tH\x00R\x05queue\x12\x1c\n" +
+	"\bexchange\x18\x04 \x01(\tH\x00R\bexchangeB\b\n" +
 	"\x06target\"d\n" +
 	"\x04Stop\x12-\n" +
 	"\x04soft\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04soft\x12-\n" +
@@ -1556,14 +2414,16 @@ const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\aRestart\x120\n" +
 	"\abackoff\x18\x01 \x01(\v2\x16.supervisor.v1.BackoffR\abackoff\x12\x1f\n" +
 	"\battempts\x18\x02 \x01(\x05H\x00R\battempts\x88\x01\x01B\v\n" +
-	"\t_attempts\"\x9a\x01\n" +
+	"\t_attempts\"\x8b\x02\n" +
 	"\x06Source\x12\x1e\n" +
 	"\n" +
 	"connection\x18\x01 \x01(\tR\n" +
 	"connection\x125\n" +
 	"\x06memory\x18\n" +
 	" \x01(\v2\x1b.supervisor.v1.MemorySourceH\x00R\x06memory\x12/\n" +
-	"\x04nats\x18\v \x01(\v2\x19.supervisor.v1.NatsSourceH\x00R\x04natsB\b\n" +
+	"\x04nats\x18\v \x01(\v2\x19.supervisor.v1.NatsSourceH\x00R\x04nats\x12;\n" +
+	"\brabbitmq\x18\f \x01(\v2\x1d.supervisor.v1.RabbitmqSourceH\x00R\brabbitmq\x122\n" +
+	"\x05kafka\x18\r \x01(\v2\x1a.supervisor.v1.KafkaSourceH\x00R\x05kafkaB\b\n" +
 	"\x06broker\"V\n" +
 	"\fMemorySource\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x120\n" +
@@ -1585,7 +2445,64 @@ const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\x0edeliver_policy\x18\v \x01(\x0e2 .supervisor.v1.NatsDeliverPolicyR\rdeliverPolicyB\x12\n" +
 	"\x10_max_ack_pendingB\x14\n" +
 	"\x12_pull_max_messagesB\x11\n" +
-	"\x0f_pull_max_bytes\"\xd9\x01\n" +
+	"\x0f_pull_max_bytes\"\xf8\x03\n" +
+	"\x0eRabbitmqSource\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x120\n" +
+	"\amissing\x18\x02 \x01(\x0e2\x16.supervisor.v1.MissingR\amissing\x124\n" +
+	"\x04type\x18\x03 \x01(\x0e2 .supervisor.v1.RabbitmqQueueTypeR\x04type\x125\n" +
+	"\targuments\x18\x04 \x01(\v2\x17.google.protobuf.StructR\targuments\x12:\n" +
+	"\bbindings\x18\x05 \x03(\v2\x1e.supervisor.v1.RabbitmqBindingR\bbindings\x12*\n" +
+	"\x0edelivery_limit\x18\x06 \x01(\x05H\x00R\rdeliveryLimit\x88\x01\x01\x12\x1f\n" +
+	"\bprefetch\x18\a \x01(\x05H\x01R\bprefetch\x88\x01\x01\x12\x1f\n" +
+	"\bpriority\x18\b \x01(\x05H\x02R\bpriority\x88\x01\x01\x12\x1c\n" +
+	"\texclusive\x18\t \x01(\bR\texclusive\x12<\n" +
+	"\tack_batch\x18\n" +
+	" \x01(\v2\x1f.supervisor.v1.RabbitmqAckBatchR\backBatchB\x11\n" +
+	"\x0f_delivery_limitB\v\n" +
+	"\t_prefetchB\v\n" +
+	"\t_priority\"\x85\x01\n" +
+	"\x0fRabbitmqBinding\x12\x1a\n" +
+	"\bexchange\x18\x01 \x01(\tR\bexchange\x12\x1f\n" +
+	"\vrouting_key\x18\x02 \x01(\tR\n" +
+	"routingKey\x125\n" +
+	"\targuments\x18\x03 \x01(\v2\x17.google.protobuf.StructR\targuments\"d\n" +
+	"\x10RabbitmqAckBatch\x12\x15\n" +
+	"\x03max\x18\x01 \x01(\x05H\x00R\x03max\x88\x01\x01\x121\n" +
+	"\x06linger\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06lingerB\x06\n" +
+	"\x04_max\"\xdc\t\n" +
+	"\vKafkaSource\x12\x16\n" +
+	"\x06topics\x18\x01 \x03(\tR\x06topics\x12#\n" +
+	"\rtopic_pattern\x18\x02 \x01(\tR\ftopicPattern\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x1f\n" +
+	"\vinstance_id\x18\x04 \x01(\tR\n" +
+	"instanceId\x128\n" +
+	"\bprotocol\x18\x05 \x01(\x0e2\x1c.supervisor.v1.KafkaProtocolR\bprotocol\x128\n" +
+	"\bbalancer\x18\x06 \x01(\x0e2\x1c.supervisor.v1.KafkaBalancerR\bbalancer\x12B\n" +
+	"\x0fsession_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0esessionTimeout\x12H\n" +
+	"\x12heartbeat_interval\x18\b \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12F\n" +
+	"\x11rebalance_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\x10rebalanceTimeout\x122\n" +
+	"\x05start\x18\n" +
+	" \x01(\x0e2\x1c.supervisor.v1.KafkaPositionR\x05start\x12/\n" +
+	"\x05reset\x18\v \x01(\x0e2\x19.supervisor.v1.KafkaResetR\x05reset\x120\n" +
+	"\amissing\x18\f \x01(\x0e2\x16.supervisor.v1.MissingR\amissing\x12#\n" +
+	"\n" +
+	"partitions\x18\r \x01(\x05H\x00R\n" +
+	"partitions\x88\x01\x01\x122\n" +
+	"\x12replication_factor\x18\x0e \x01(\x05H\x01R\x11replicationFactor\x88\x01\x01\x126\n" +
+	"\x15max_gap_per_partition\x18\x0f \x01(\x05H\x02R\x12maxGapPerPartition\x88\x01\x01\x12B\n" +
+	"\x0fcommit_interval\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\x0ecommitInterval\x12&\n" +
+	"\fcommit_every\x18\x11 \x01(\x05H\x03R\vcommitEvery\x88\x01\x01\x12?\n" +
+	"\x0efetch_max_wait\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\ffetchMaxWait\x121\n" +
+	"\x0ffetch_max_bytes\x18\x13 \x01(\x03B\x04\xf8\xbb\x18\x01H\x04R\rfetchMaxBytes\x88\x01\x01\x129\n" +
+	"\x13partition_max_bytes\x18\x14 \x01(\x03B\x04\xf8\xbb\x18\x01H\x05R\x11partitionMaxBytes\x88\x01\x01\x12;\n" +
+	"\tisolation\x18\x15 \x01(\x0e2\x1d.supervisor.v1.KafkaIsolationR\tisolation\x12\x12\n" +
+	"\x04rack\x18\x16 \x01(\tR\x04rackB\r\n" +
+	"\v_partitionsB\x15\n" +
+	"\x13_replication_factorB\x18\n" +
+	"\x16_max_gap_per_partitionB\x0f\n" +
+	"\r_commit_everyB\x12\n" +
+	"\x10_fetch_max_bytesB\x16\n" +
+	"\x14_partition_max_bytes\"\xd9\x01\n" +
 	"\aHandler\x129\n" +
 	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x04\x80\xbc\x18\x01R\atimeout\x120\n" +
 	"\x04http\x18\n" +
@@ -1633,7 +2550,35 @@ const file_supervisor_v1_spec_proto_rawDesc = "" +
 	"\x1fNATS_DELIVER_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17NATS_DELIVER_POLICY_ALL\x10\x01\x12\x1b\n" +
 	"\x17NATS_DELIVER_POLICY_NEW\x10\x02\x12\x1c\n" +
-	"\x18NATS_DELIVER_POLICY_LAST\x10\x03BGZEgithub.com/seed-111f5b8e/supervisord/proto/supervisor/v1;supervisorv1b\x06proto3"
+	"\x18NATS_DELIVER_POLICY_LAST\x10\x03*y\n" +
+	"\x11RabbitmqQueueType\x12#\n" +
+	"\x1fRABBITMQ_QUEUE_TYPE_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aRABBITMQ_QUEUE_TYPE_QUORUM\x10\x01\x12\x1f\n" +
+	"\x1bRABBITMQ_QUEUE_TYPE_CLASSIC\x10\x02*h\n" +
+	"\rKafkaProtocol\x12\x1e\n" +
+	"\x1aKAFKA_PROTOCOL_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16KAFKA_PROTOCOL_CLASSIC\x10\x01\x12\x1b\n" +
+	"\x17KAFKA_PROTOCOL_CONSUMER\x10\x02*\xab\x01\n" +
+	"\rKafkaBalancer\x12\x1e\n" +
+	"\x1aKAFKA_BALANCER_UNSPECIFIED\x10\x00\x12%\n" +
+	"!KAFKA_BALANCER_COOPERATIVE_STICKY\x10\x01\x12\x19\n" +
+	"\x15KAFKA_BALANCER_STICKY\x10\x02\x12\x18\n" +
+	"\x14KAFKA_BALANCER_RANGE\x10\x03\x12\x1e\n" +
+	"\x1aKAFKA_BALANCER_ROUND_ROBIN\x10\x04*g\n" +
+	"\rKafkaPosition\x12\x1e\n" +
+	"\x1aKAFKA_POSITION_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17KAFKA_POSITION_EARLIEST\x10\x01\x12\x19\n" +
+	"\x15KAFKA_POSITION_LATEST\x10\x02*q\n" +
+	"\n" +
+	"KafkaReset\x12\x1b\n" +
+	"\x17KAFKA_RESET_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10KAFKA_RESET_FAIL\x10\x01\x12\x18\n" +
+	"\x14KAFKA_RESET_EARLIEST\x10\x02\x12\x16\n" +
+	"\x12KAFKA_RESET_LATEST\x10\x03*{\n" +
+	"\x0eKafkaIsolation\x12\x1f\n" +
+	"\x1bKAFKA_ISOLATION_UNSPECIFIED\x10\x00\x12$\n" +
+	" KAFKA_ISOLATION_READ_UNCOMMITTED\x10\x01\x12\"\n" +
+	"\x1eKAFKA_ISOLATION_READ_COMMITTED\x10\x02BGZEgithub.com/seed-111f5b8e/supervisord/proto/supervisor/v1;supervisorv1b\x06proto3"
 
 var (
 	file_supervisor_v1_spec_proto_rawDescOnce sync.Once
@@ -1647,8 +2592,8 @@ func file_supervisor_v1_spec_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_spec_proto_rawDescData
 }
 
-var file_supervisor_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_supervisor_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_supervisor_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
+var file_supervisor_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_supervisor_v1_spec_proto_goTypes = []any{
 	(DesiredState)(0),           // 0: supervisor.v1.DesiredState
 	(Ordering)(0),               // 1: supervisor.v1.Ordering
@@ -1656,62 +2601,93 @@ var file_supervisor_v1_spec_proto_goTypes = []any{
 	(Missing)(0),                // 3: supervisor.v1.Missing
 	(NatsManage)(0),             // 4: supervisor.v1.NatsManage
 	(NatsDeliverPolicy)(0),      // 5: supervisor.v1.NatsDeliverPolicy
-	(*ConsumerSpec)(nil),        // 6: supervisor.v1.ConsumerSpec
-	(*LaneKey)(nil),             // 7: supervisor.v1.LaneKey
-	(*MaxInFlight)(nil),         // 8: supervisor.v1.MaxInFlight
-	(*Retry)(nil),               // 9: supervisor.v1.Retry
-	(*Backoff)(nil),             // 10: supervisor.v1.Backoff
-	(*DeadLetter)(nil),          // 11: supervisor.v1.DeadLetter
-	(*Stop)(nil),                // 12: supervisor.v1.Stop
-	(*Restart)(nil),             // 13: supervisor.v1.Restart
-	(*Source)(nil),              // 14: supervisor.v1.Source
-	(*MemorySource)(nil),        // 15: supervisor.v1.MemorySource
-	(*NatsSource)(nil),          // 16: supervisor.v1.NatsSource
-	(*Handler)(nil),             // 17: supervisor.v1.Handler
-	(*HttpHandler)(nil),         // 18: supervisor.v1.HttpHandler
-	(*LogHandler)(nil),          // 19: supervisor.v1.LogHandler
-	(*GoHandler)(nil),           // 20: supervisor.v1.GoHandler
-	nil,                         // 21: supervisor.v1.ConsumerSpec.LabelsEntry
-	nil,                         // 22: supervisor.v1.HttpHandler.HeadersEntry
-	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
+	(RabbitmqQueueType)(0),      // 6: supervisor.v1.RabbitmqQueueType
+	(KafkaProtocol)(0),          // 7: supervisor.v1.KafkaProtocol
+	(KafkaBalancer)(0),          // 8: supervisor.v1.KafkaBalancer
+	(KafkaPosition)(0),          // 9: supervisor.v1.KafkaPosition
+	(KafkaReset)(0),             // 10: supervisor.v1.KafkaReset
+	(KafkaIsolation)(0),         // 11: supervisor.v1.KafkaIsolation
+	(*ConsumerSpec)(nil),        // 12: supervisor.v1.ConsumerSpec
+	(*LaneKey)(nil),             // 13: supervisor.v1.LaneKey
+	(*MaxInFlight)(nil),         // 14: supervisor.v1.MaxInFlight
+	(*Retry)(nil),               // 15: supervisor.v1.Retry
+	(*Backoff)(nil),             // 16: supervisor.v1.Backoff
+	(*DeadLetter)(nil),          // 17: supervisor.v1.DeadLetter
+	(*Stop)(nil),                // 18: supervisor.v1.Stop
+	(*Restart)(nil),             // 19: supervisor.v1.Restart
+	(*Source)(nil),              // 20: supervisor.v1.Source
+	(*MemorySource)(nil),        // 21: supervisor.v1.MemorySource
+	(*NatsSource)(nil),          // 22: supervisor.v1.NatsSource
+	(*RabbitmqSource)(nil),      // 23: supervisor.v1.RabbitmqSource
+	(*RabbitmqBinding)(nil),     // 24: supervisor.v1.RabbitmqBinding
+	(*RabbitmqAckBatch)(nil),    // 25: supervisor.v1.RabbitmqAckBatch
+	(*KafkaSource)(nil),         // 26: supervisor.v1.KafkaSource
+	(*Handler)(nil),             // 27: supervisor.v1.Handler
+	(*HttpHandler)(nil),         // 28: supervisor.v1.HttpHandler
+	(*LogHandler)(nil),          // 29: supervisor.v1.LogHandler
+	(*GoHandler)(nil),           // 30: supervisor.v1.GoHandler
+	nil,                         // 31: supervisor.v1.ConsumerSpec.LabelsEntry
+	nil,                         // 32: supervisor.v1.HttpHandler.HeadersEntry
+	(*durationpb.Duration)(nil), // 33: google.protobuf.Duration
+	(*structpb.Struct)(nil),     // 34: google.protobuf.Struct
 }
 var file_supervisor_v1_spec_proto_depIdxs = []int32{
-	21, // 0: supervisor.v1.ConsumerSpec.labels:type_name -> supervisor.v1.ConsumerSpec.LabelsEntry
-	14, // 1: supervisor.v1.ConsumerSpec.source:type_name -> supervisor.v1.Source
-	17, // 2: supervisor.v1.ConsumerSpec.handler:type_name -> supervisor.v1.Handler
+	31, // 0: supervisor.v1.ConsumerSpec.labels:type_name -> supervisor.v1.ConsumerSpec.LabelsEntry
+	20, // 1: supervisor.v1.ConsumerSpec.source:type_name -> supervisor.v1.Source
+	27, // 2: supervisor.v1.ConsumerSpec.handler:type_name -> supervisor.v1.Handler
 	1,  // 3: supervisor.v1.ConsumerSpec.ordering:type_name -> supervisor.v1.Ordering
-	7,  // 4: supervisor.v1.ConsumerSpec.key:type_name -> supervisor.v1.LaneKey
-	8,  // 5: supervisor.v1.ConsumerSpec.max_in_flight:type_name -> supervisor.v1.MaxInFlight
-	9,  // 6: supervisor.v1.ConsumerSpec.retry:type_name -> supervisor.v1.Retry
-	11, // 7: supervisor.v1.ConsumerSpec.dead_letter:type_name -> supervisor.v1.DeadLetter
-	12, // 8: supervisor.v1.ConsumerSpec.stop:type_name -> supervisor.v1.Stop
+	13, // 4: supervisor.v1.ConsumerSpec.key:type_name -> supervisor.v1.LaneKey
+	14, // 5: supervisor.v1.ConsumerSpec.max_in_flight:type_name -> supervisor.v1.MaxInFlight
+	15, // 6: supervisor.v1.ConsumerSpec.retry:type_name -> supervisor.v1.Retry
+	17, // 7: supervisor.v1.ConsumerSpec.dead_letter:type_name -> supervisor.v1.DeadLetter
+	18, // 8: supervisor.v1.ConsumerSpec.stop:type_name -> supervisor.v1.Stop
 	0,  // 9: supervisor.v1.ConsumerSpec.start:type_name -> supervisor.v1.DesiredState
-	13, // 10: supervisor.v1.ConsumerSpec.restart:type_name -> supervisor.v1.Restart
+	19, // 10: supervisor.v1.ConsumerSpec.restart:type_name -> supervisor.v1.Restart
 	2,  // 11: supervisor.v1.Retry.mode:type_name -> supervisor.v1.RetryMode
-	10, // 12: supervisor.v1.Retry.backoff:type_name -> supervisor.v1.Backoff
-	23, // 13: supervisor.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	23, // 14: supervisor.v1.Backoff.max:type_name -> google.protobuf.Duration
-	23, // 15: supervisor.v1.Stop.soft:type_name -> google.protobuf.Duration
-	23, // 16: supervisor.v1.Stop.hard:type_name -> google.protobuf.Duration
-	10, // 17: supervisor.v1.Restart.backoff:type_name -> supervisor.v1.Backoff
-	15, // 18: supervisor.v1.Source.memory:type_name -> supervisor.v1.MemorySource
-	16, // 19: supervisor.v1.Source.nats:type_name -> supervisor.v1.NatsSource
-	3,  // 20: supervisor.v1.MemorySource.missing:type_name -> supervisor.v1.Missing
-	3,  // 21: supervisor.v1.NatsSource.missing:type_name -> supervisor.v1.Missing
-	4,  // 22: supervisor.v1.NatsSource.manage:type_name -> supervisor.v1.NatsManage
-	23, // 23: supervisor.v1.NatsSource.ack_wait:type_name -> google.protobuf.Duration
-	23, // 24: supervisor.v1.NatsSource.pull_expiry:type_name -> google.protobuf.Duration
-	5,  // 25: supervisor.v1.NatsSource.deliver_policy:type_name -> supervisor.v1.NatsDeliverPolicy
-	23, // 26: supervisor.v1.Handler.timeout:type_name -> google.protobuf.Duration
-	18, // 27: supervisor.v1.Handler.http:type_name -> supervisor.v1.HttpHandler
-	19, // 28: supervisor.v1.Handler.log:type_name -> supervisor.v1.LogHandler
-	20, // 29: supervisor.v1.Handler.go:type_name -> supervisor.v1.GoHandler
-	22, // 30: supervisor.v1.HttpHandler.headers:type_name -> supervisor.v1.HttpHandler.HeadersEntry
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	16, // 12: supervisor.v1.Retry.backoff:type_name -> supervisor.v1.Backoff
+	33, // 13: supervisor.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	33, // 14: supervisor.v1.Backoff.max:type_name -> google.protobuf.Duration
+	33, // 15: supervisor.v1.Stop.soft:type_name -> google.protobuf.Duration
+	33, // 16: supervisor.v1.Stop.hard:type_name -> google.protobuf.Duration
+	16, // 17: supervisor.v1.Restart.backoff:type_name -> supervisor.v1.Backoff
+	21, // 18: supervisor.v1.Source.memory:type_name -> supervisor.v1.MemorySource
+	22, // 19: supervisor.v1.Source.nats:type_name -> supervisor.v1.NatsSource
+	23, // 20: supervisor.v1.Source.rabbitmq:type_name -> supervisor.v1.RabbitmqSource
+	26, // 21: supervisor.v1.Source.kafka:type_name -> supervisor.v1.KafkaSource
+	3,  // 22: supervisor.v1.MemorySource.missing:type_name -> supervisor.v1.Missing
+	3,  // 23: supervisor.v1.NatsSource.missing:type_name -> supervisor.v1.Missing
+	4,  // 24: supervisor.v1.NatsSource.manage:type_name -> supervisor.v1.NatsManage
+	33, // 25: supervisor.v1.NatsSource.ack_wait:type_name -> google.protobuf.Duration
+	33, // 26: supervisor.v1.NatsSource.pull_expiry:type_name -> google.protobuf.Duration
+	5,  // 27: supervisor.v1.NatsSource.deliver_policy:type_name -> supervisor.v1.NatsDeliverPolicy
+	3,  // 28: supervisor.v1.RabbitmqSource.missing:type_name -> supervisor.v1.Missing
+	6,  // 29: supervisor.v1.RabbitmqSource.type:type_name -> supervisor.v1.RabbitmqQueueType
+	34, // 30: supervisor.v1.RabbitmqSource.arguments:type_name -> google.protobuf.Struct
+	24, // 31: supervisor.v1.RabbitmqSource.bindings:type_name -> supervisor.v1.RabbitmqBinding
+	25, // 32: supervisor.v1.RabbitmqSource.ack_batch:type_name -> supervisor.v1.RabbitmqAckBatch
+	34, // 33: supervisor.v1.RabbitmqBinding.arguments:type_name -> google.protobuf.Struct
+	33, // 34: supervisor.v1.RabbitmqAckBatch.linger:type_name -> google.protobuf.Duration
+	7,  // 35: supervisor.v1.KafkaSource.protocol:type_name -> supervisor.v1.KafkaProtocol
+	8,  // 36: supervisor.v1.KafkaSource.balancer:type_name -> supervisor.v1.KafkaBalancer
+	33, // 37: supervisor.v1.KafkaSource.session_timeout:type_name -> google.protobuf.Duration
+	33, // 38: supervisor.v1.KafkaSource.heartbeat_interval:type_name -> google.protobuf.Duration
+	33, // 39: supervisor.v1.KafkaSource.rebalance_timeout:type_name -> google.protobuf.Duration
+	9,  // 40: supervisor.v1.KafkaSource.start:type_name -> supervisor.v1.KafkaPosition
+	10, // 41: supervisor.v1.KafkaSource.reset:type_name -> supervisor.v1.KafkaReset
+	3,  // 42: supervisor.v1.KafkaSource.missing:type_name -> supervisor.v1.Missing
+	33, // 43: supervisor.v1.KafkaSource.commit_interval:type_name -> google.protobuf.Duration
+	33, // 44: supervisor.v1.KafkaSource.fetch_max_wait:type_name -> google.protobuf.Duration
+	11, // 45: supervisor.v1.KafkaSource.isolation:type_name -> supervisor.v1.KafkaIsolation
+	33, // 46: supervisor.v1.Handler.timeout:type_name -> google.protobuf.Duration
+	28, // 47: supervisor.v1.Handler.http:type_name -> supervisor.v1.HttpHandler
+	29, // 48: supervisor.v1.Handler.log:type_name -> supervisor.v1.LogHandler
+	30, // 49: supervisor.v1.Handler.go:type_name -> supervisor.v1.GoHandler
+	32, // 50: supervisor.v1.HttpHandler.headers:type_name -> supervisor.v1.HttpHandler.HeadersEntry
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_spec_proto_init() }
@@ -1730,26 +2706,33 @@ func file_supervisor_v1_spec_proto_init() {
 	file_supervisor_v1_spec_proto_msgTypes[5].OneofWrappers = []any{
 		(*DeadLetter_Subject)(nil),
 		(*DeadLetter_Topic)(nil),
+		(*DeadLetter_Queue)(nil),
+		(*DeadLetter_Exchange)(nil),
 	}
 	file_supervisor_v1_spec_proto_msgTypes[7].OneofWrappers = []any{}
 	file_supervisor_v1_spec_proto_msgTypes[8].OneofWrappers = []any{
 		(*Source_Memory)(nil),
 		(*Source_Nats)(nil),
+		(*Source_Rabbitmq)(nil),
+		(*Source_Kafka)(nil),
 	}
 	file_supervisor_v1_spec_proto_msgTypes[10].OneofWrappers = []any{}
-	file_supervisor_v1_spec_proto_msgTypes[11].OneofWrappers = []any{
+	file_supervisor_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
+	file_supervisor_v1_spec_proto_msgTypes[13].OneofWrappers = []any{}
+	file_supervisor_v1_spec_proto_msgTypes[14].OneofWrappers = []any{}
+	file_supervisor_v1_spec_proto_msgTypes[15].OneofWrappers = []any{
 		(*Handler_Http)(nil),
 		(*Handler_Log)(nil),
 		(*Handler_Go)(nil),
 	}
-	file_supervisor_v1_spec_proto_msgTypes[13].OneofWrappers = []any{}
+	file_supervisor_v1_spec_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_spec_proto_rawDesc), len(file_supervisor_v1_spec_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   17,
+			NumEnums:      12,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
