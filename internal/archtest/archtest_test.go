@@ -48,9 +48,13 @@ func rules() map[string]rule {
 		return rule{
 			ours:   []string{"brokers", api},
 			others: append(client, protobuf),
-			tests:  []string{"brokers/brokertest", goleak, rapid},
+			tests:  []string{"brokers/brokertest", "test/node", goleak, rapid},
 		}
 	}
+	rabbitmq := driver("github.com/rabbitmq/amqp091-go")
+	rabbitmq.tests = append(rabbitmq.tests, "test/node/rabbitmq")
+	kafka := driver("github.com/twmb/franz-go")
+	kafka.tests = append(kafka.tests, "test/node/kafka")
 	nats := driver("github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2")
 	return map[string]rule{
 		// Contracts.
@@ -63,6 +67,8 @@ func rules() map[string]rule {
 		"brokers/brokertest": {ours: []string{"brokers", api}, others: []string{goleak, protobuf}},
 		"brokers/memory":     driver(),
 		"brokers/nats":       nats,
+		"brokers/rabbitmq":   rabbitmq,
+		"brokers/kafka":      kafka,
 
 		// The core knows no broker, no client library and no transport.
 		"supervisor/lifecycle": {ours: []string{api}, tests: []string{rapid}},
@@ -108,7 +114,7 @@ func rules() map[string]rule {
 		},
 		"cmd/supervisord": {
 			ours: []string{
-				"brokers", "brokers/memory", "brokers/nats", api, "proto/endpoint", "proto/textform",
+				"brokers", "brokers/kafka", "brokers/memory", "brokers/nats", "brokers/rabbitmq", api, "proto/endpoint", "proto/textform",
 				"supervisor", "supervisor/daemon", "supervisor/spec",
 			},
 			// The demo publishes as any program would, past the daemon, and keeps
@@ -126,18 +132,27 @@ func rules() map[string]rule {
 
 		// bench runs the daemon's parts beside the clients that they stand on.
 		"bench": {
-			ours:   append(core(), api, "brokers/nats"),
-			others: []string{protobuf, "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
+			ours: append(core(), api, "brokers/kafka", "brokers/nats", "brokers/rabbitmq", "test/node", "test/node/kafka", "test/node/rabbitmq"),
+			others: []string{
+				protobuf, "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
+				"github.com/rabbitmq/amqp091-go", "github.com/twmb/franz-go",
+			},
 			tests:  []string{goleak},
 		},
 
 		// What checks the rest. e2e runs a supervisord of its own as a process.
 		"test/e2e": {
 			tests: []string{
-				"brokers", "brokers/nats", api, "supervisor", "supervisor/daemon", grpc,
+				"brokers", "brokers/kafka", "brokers/nats", "brokers/rabbitmq", api, "supervisor", "supervisor/daemon", grpc,
+				"test/node", "test/node/kafka", "test/node/rabbitmq",
 				"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
+				"github.com/rabbitmq/amqp091-go", "github.com/twmb/franz-go",
 			},
 		},
+		"test/node":          {},
+		"test/node/kafka":    {ours: []string{"test/node"}, others: []string{"github.com/twmb/franz-go"}},
+		"test/node/rabbitmq": {ours: []string{"test/node"}, others: []string{"github.com/rabbitmq/amqp091-go"}},
+		"test/brokers":       {ours: []string{"test/node", "test/node/kafka", "test/node/rabbitmq"}},
 		"internal/archtest": {},
 		"tools/gotest":      {},
 	}
@@ -284,8 +299,10 @@ func TestArchitectureListsThePackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := rules()
-	for _, name := range []string{"internal/archtest", "test/e2e", "tools/gotest"} {
-		delete(known, name)
+	for name := range known {
+		if name == "internal/archtest" || strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "tools/") {
+			delete(known, name)
+		}
 	}
 	for line := range strings.SplitSeq(string(doc), "\n") {
 		if !strings.HasPrefix(line, "| `") {
