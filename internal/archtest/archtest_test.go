@@ -137,7 +137,7 @@ func rules() map[string]rule {
 				protobuf, "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
 				"github.com/rabbitmq/amqp091-go", "github.com/twmb/franz-go",
 			},
-			tests:  []string{goleak},
+			tests: []string{goleak},
 		},
 
 		// What checks the rest. e2e runs a supervisord of its own as a process.
@@ -153,8 +153,8 @@ func rules() map[string]rule {
 		"test/node/kafka":    {ours: []string{"test/node"}, others: []string{"github.com/twmb/franz-go"}},
 		"test/node/rabbitmq": {ours: []string{"test/node"}, others: []string{"github.com/rabbitmq/amqp091-go"}},
 		"test/brokers":       {ours: []string{"test/node", "test/node/kafka", "test/node/rabbitmq"}},
-		"internal/archtest": {},
-		"tools/gotest":      {},
+		"internal/archtest":  {},
+		"tools/gotest":       {},
 	}
 }
 
