@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,12 +30,23 @@ type link struct {
 	pace   chan struct{}
 
 	mu      sync.Mutex
-	conn    brokers.Conn
+	conn    *shared
 	dialing chan struct{} // closed when the dial under way has ended
 	err     error         // of the last dial
 	fails   int
 	next    time.Time // no dial before
 	closed  bool
+	// closings under way of connections that were lost.
+	closings []chan struct{}
+}
+
+// shared is one connection and how many use it; the link's lock guards it.
+type shared struct {
+	brokers.Conn
+	// users are subscriptions that are not closed yet, and those being made.
+	users int
+	// lost: it has been replaced, and is closed when the last user has left.
+	lost bool
 }
 
 func newLink(c *pb.Connection, d brokers.Driver, env brokers.Env, jitter func() float64) *link {
@@ -48,17 +60,18 @@ func (l *link) hurry() {
 	l.next = time.Time{}
 }
 
-// get returns the connection, dialling when there is none.
-func (l *link) get(ctx context.Context) (brokers.Conn, error) {
+// join returns the connection, dialling when there is none, with one user more:
+// the caller leaves it.
+func (l *link) join(ctx context.Context) (*shared, error) {
 	for {
 		l.mu.Lock()
 		if l.conn != nil {
 			select {
 			case <-l.conn.Lost():
-				go closeConn(l.conn, l.env.Log)
-				l.conn = nil
+				l.retire()
 			default:
 				defer l.mu.Unlock()
+				l.conn.users++
 				return l.conn, nil
 			}
 		}
@@ -90,6 +103,45 @@ func (l *link) get(ctx context.Context) (brokers.Conn, error) {
 	}
 }
 
+// leave ends what join began.
+func (l *link) leave(c *shared) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.users--
+	l.closeLost(c)
+}
+
+// retire puts the lost connection aside. What still uses it has yet to learn of
+// the loss.
+func (l *link) retire() {
+	c := l.conn
+	l.conn = nil
+	c.lost = true
+	l.closeLost(c)
+}
+
+// closeLost closes a connection that was lost once nobody uses it.
+func (l *link) closeLost(c *shared) {
+	if !c.lost || c.users > 0 {
+		return
+	}
+	done := make(chan struct{})
+	l.closings = append(slices.DeleteFunc(l.closings, isClosed), done)
+	go func() {
+		defer close(done)
+		closeConn(c, l.env.Log)
+	}()
+}
+
+func isClosed(done chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (l *link) dial(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
@@ -104,7 +156,7 @@ func (l *link) dial(done chan struct{}) {
 	case l.closed:
 		go closeConn(conn, l.env.Log)
 	default:
-		l.conn, l.fails = conn, 0
+		l.conn, l.fails = &shared{Conn: conn}, 0
 	}
 	close(done)
 }
@@ -112,10 +164,19 @@ func (l *link) dial(done chan struct{}) {
 // subscribe opens one consumer's intake, in its turn. Waiting for the turn takes
 // as long as ctx allows, the rest has limits of its own.
 func (l *link) subscribe(ctx context.Context, source any, o brokers.Observer) (brokers.Subscription, error) {
-	conn, err := l.get(ctx)
+	conn, err := l.join(ctx)
 	if err != nil {
 		return nil, err
 	}
+	sub, err := l.subscribeOn(ctx, conn, source, o)
+	if err != nil {
+		l.leave(conn)
+		return nil, err
+	}
+	return &member{Subscription: sub, leave: sync.OnceFunc(func() { l.leave(conn) })}, nil
+}
+
+func (l *link) subscribeOn(ctx context.Context, conn *shared, source any, o brokers.Observer) (brokers.Subscription, error) {
 	select {
 	case l.pace <- struct{}{}:
 		defer func() { <-l.pace }()
@@ -127,12 +188,24 @@ func (l *link) subscribe(ctx context.Context, source any, o brokers.Observer) (b
 	return conn.Subscribe(ctx, source, o)
 }
 
+// member is a subscription that leaves its connection when it is closed.
+type member struct {
+	brokers.Subscription
+	leave func()
+}
+
+func (m *member) Close(ctx context.Context, unsettled []*brokers.Delivery) (brokers.Report, error) {
+	defer m.leave()
+	return m.Subscription.Close(ctx, unsettled)
+}
+
 // publish sends on the connection, which must be there already.
 func (l *link) publish(ctx context.Context, p []brokers.Publication) error {
-	conn, err := l.get(ctx)
+	conn, err := l.join(ctx)
 	if err != nil {
 		return err
 	}
+	defer l.leave(conn)
 	return conn.Publish(ctx, p)
 }
 
@@ -160,15 +233,26 @@ func (l *link) close(ctx context.Context) error {
 	wait := l.dialing
 	l.mu.Unlock()
 	if wait != nil {
-		select {
-		case <-wait:
-		case <-ctx.Done():
-		}
+		awaitDone(ctx, wait)
 	}
-	if conn == nil {
-		return nil
+	l.mu.Lock()
+	closings := l.closings
+	l.mu.Unlock()
+	var err error
+	if conn != nil {
+		err = conn.Close(ctx)
 	}
-	return conn.Close(ctx)
+	for _, done := range closings {
+		awaitDone(ctx, done)
+	}
+	return err
+}
+
+func awaitDone(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 func closeConn(c brokers.Conn, log *slog.Logger) {
