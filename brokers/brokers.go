@@ -92,10 +92,10 @@ type Conn interface {
 type Positioner interface {
 	// Seek moves the committed positions of a source that nobody consumes, and
 	// returns each it moved. A partition whose position is that already is not
-	// named. While the source has consumers it is Refused and says who they
-	// are. All partitions are moved or, on an error, any of them; what is
-	// returned with an error was moved.
-	Seek(ctx context.Context, source any, to SeekTo) ([]Moved, error)
+	// named; one that is not there is Missing. While the source has consumers it
+	// is Refused and says who they are. On an error any of them may or may not
+	// have been moved. With dry it returns what it would move and moves nothing.
+	Seek(ctx context.Context, source any, to SeekTo, dry bool) ([]Moved, error)
 }
 
 // SeekTo is where to: exactly one of its fields is set.
@@ -104,7 +104,8 @@ type SeekTo struct {
 	// Time: the first message published then or later; behind the last one
 	// where there is none.
 	Time time.Time
-	// Positions by Origin.Name; -1 removes the committed position.
+	// Positions by Origin.Name, or by the partition alone where the source has one
+	// topic; -1 removes the committed position.
 	Positions map[string]int64
 }
 

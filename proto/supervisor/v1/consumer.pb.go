@@ -357,9 +357,11 @@ type Consumer struct {
 	// Changes with every change of spec or desired.
 	Etag string `protobuf:"bytes,5,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Counts changes of the spec.
-	Generation    int64                  `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
-	Created       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created,proto3" json:"created,omitempty"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated,proto3" json:"updated,omitempty"`
+	Generation int64                  `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Created    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created,proto3" json:"created,omitempty"`
+	Updated    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated,proto3" json:"updated,omitempty"`
+	// The last seek; unset when there was none.
+	LastSeek      *Seek `protobuf:"bytes,9,opt,name=last_seek,json=lastSeek,proto3" json:"last_seek,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -450,6 +452,143 @@ func (x *Consumer) GetUpdated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Consumer) GetLastSeek() *Seek {
+	if x != nil {
+		return x.LastSeek
+	}
+	return nil
+}
+
+// Seek is a move of committed positions by an operator.
+type Seek struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	Changes       []*PositionChange      `protobuf:"bytes,4,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Seek) Reset() {
+	*x = Seek{}
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Seek) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Seek) ProtoMessage() {}
+
+func (x *Seek) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Seek.ProtoReflect.Descriptor instead.
+func (*Seek) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Seek) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Seek) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Seek) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Seek) GetChanges() []*PositionChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type PositionChange struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Origin string                 `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
+	// -1: none committed.
+	Before        int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	After         int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PositionChange) Reset() {
+	*x = PositionChange{}
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PositionChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PositionChange) ProtoMessage() {}
+
+func (x *PositionChange) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PositionChange.ProtoReflect.Descriptor instead.
+func (*PositionChange) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PositionChange) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+func (x *PositionChange) GetBefore() int64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *PositionChange) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
 // Desired is what operators and automation asked for.
 type Desired struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -466,7 +605,7 @@ type Desired struct {
 
 func (x *Desired) Reset() {
 	*x = Desired{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[1]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +617,7 @@ func (x *Desired) String() string {
 func (*Desired) ProtoMessage() {}
 
 func (x *Desired) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[1]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +630,7 @@ func (x *Desired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Desired.ProtoReflect.Descriptor instead.
 func (*Desired) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{1}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Desired) GetState() DesiredState {
@@ -537,7 +676,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[2]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +688,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[2]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +701,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{2}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Hold) GetName() string {
@@ -612,7 +751,7 @@ type ScaleOverride struct {
 
 func (x *ScaleOverride) Reset() {
 	*x = ScaleOverride{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[3]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +763,7 @@ func (x *ScaleOverride) String() string {
 func (*ScaleOverride) ProtoMessage() {}
 
 func (x *ScaleOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[3]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +776,7 @@ func (x *ScaleOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleOverride.ProtoReflect.Descriptor instead.
 func (*ScaleOverride) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{3}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ScaleOverride) GetConcurrency() int32 {
@@ -685,7 +824,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[4]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +836,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[4]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +849,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{4}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Operation) GetId() string {
@@ -775,7 +914,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[5]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +926,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[5]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +939,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{5}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Condition) GetType() ConditionType {
@@ -872,7 +1011,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[6]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1023,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[6]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1036,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{6}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Status) GetState() State {
@@ -1067,7 +1206,7 @@ type Lag struct {
 
 func (x *Lag) Reset() {
 	*x = Lag{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[7]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1218,7 @@ func (x *Lag) String() string {
 func (*Lag) ProtoMessage() {}
 
 func (x *Lag) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[7]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1231,7 @@ func (x *Lag) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lag.ProtoReflect.Descriptor instead.
 func (*Lag) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Lag) GetMessages() int64 {
@@ -1134,7 +1273,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[8]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1285,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[8]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1298,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Counters) GetReceived() int64 {
@@ -1239,7 +1378,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[9]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1390,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[9]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1403,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Capabilities) GetPause() string {
@@ -1357,7 +1496,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[10]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1508,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[10]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1521,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Receipt) GetId() string {
@@ -1549,7 +1688,7 @@ type AbandonedMessage struct {
 
 func (x *AbandonedMessage) Reset() {
 	*x = AbandonedMessage{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[11]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1700,7 @@ func (x *AbandonedMessage) String() string {
 func (*AbandonedMessage) ProtoMessage() {}
 
 func (x *AbandonedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[11]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1713,7 @@ func (x *AbandonedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbandonedMessage.ProtoReflect.Descriptor instead.
 func (*AbandonedMessage) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AbandonedMessage) GetId() string {
@@ -1609,7 +1748,7 @@ type Transition struct {
 
 func (x *Transition) Reset() {
 	*x = Transition{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[12]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1760,7 @@ func (x *Transition) String() string {
 func (*Transition) ProtoMessage() {}
 
 func (x *Transition) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[12]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1773,7 @@ func (x *Transition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transition.ProtoReflect.Descriptor instead.
 func (*Transition) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{12}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Transition) GetSequence() uint64 {
@@ -1704,7 +1843,7 @@ type InFlightMessage struct {
 
 func (x *InFlightMessage) Reset() {
 	*x = InFlightMessage{}
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[13]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1855,7 @@ func (x *InFlightMessage) String() string {
 func (*InFlightMessage) ProtoMessage() {}
 
 func (x *InFlightMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_consumer_proto_msgTypes[13]
+	mi := &file_supervisor_v1_consumer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1868,7 @@ func (x *InFlightMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InFlightMessage.ProtoReflect.Descriptor instead.
 func (*InFlightMessage) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{13}
+	return file_supervisor_v1_consumer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InFlightMessage) GetId() string {
@@ -1792,7 +1931,7 @@ var File_supervisor_v1_consumer_proto protoreflect.FileDescriptor
 
 const file_supervisor_v1_consumer_proto_rawDesc = "" +
 	"\n" +
-	"\x1csupervisor/v1/consumer.proto\x12\rsupervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsupervisor/v1/options.proto\x1a\x18supervisor/v1/spec.proto\"\xce\x02\n" +
+	"\x1csupervisor/v1/consumer.proto\x12\rsupervisor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bsupervisor/v1/options.proto\x1a\x18supervisor/v1/spec.proto\"\x80\x03\n" +
 	"\bConsumer\x12/\n" +
 	"\x04spec\x18\x01 \x01(\v2\x1b.supervisor.v1.ConsumerSpecR\x04spec\x120\n" +
 	"\adesired\x18\x02 \x01(\v2\x16.supervisor.v1.DesiredR\adesired\x12-\n" +
@@ -1803,7 +1942,17 @@ const file_supervisor_v1_consumer_proto_rawDesc = "" +
 	"generation\x18\x06 \x01(\x03R\n" +
 	"generation\x124\n" +
 	"\acreated\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
-	"\aupdated\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\"\xd3\x01\n" +
+	"\aupdated\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x120\n" +
+	"\tlast_seek\x18\t \x01(\v2\x13.supervisor.v1.SeekR\blastSeek\"\x99\x01\n" +
+	"\x04Seek\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x127\n" +
+	"\achanges\x18\x04 \x03(\v2\x1d.supervisor.v1.PositionChangeR\achanges\"V\n" +
+	"\x0ePositionChange\x12\x16\n" +
+	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x03R\x06before\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\x03R\x05after\"\xd3\x01\n" +
 	"\aDesired\x121\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1b.supervisor.v1.DesiredStateR\x05state\x12)\n" +
 	"\x05holds\x18\x02 \x03(\v2\x13.supervisor.v1.HoldR\x05holds\x122\n" +
@@ -1994,7 +2143,7 @@ func file_supervisor_v1_consumer_proto_rawDescGZIP() []byte {
 }
 
 var file_supervisor_v1_consumer_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_supervisor_v1_consumer_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_supervisor_v1_consumer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_supervisor_v1_consumer_proto_goTypes = []any{
 	(Verb)(0),                     // 0: supervisor.v1.Verb
 	(State)(0),                    // 1: supervisor.v1.State
@@ -2002,72 +2151,77 @@ var file_supervisor_v1_consumer_proto_goTypes = []any{
 	(ReceiptOutcome)(0),           // 3: supervisor.v1.ReceiptOutcome
 	(Release)(0),                  // 4: supervisor.v1.Release
 	(*Consumer)(nil),              // 5: supervisor.v1.Consumer
-	(*Desired)(nil),               // 6: supervisor.v1.Desired
-	(*Hold)(nil),                  // 7: supervisor.v1.Hold
-	(*ScaleOverride)(nil),         // 8: supervisor.v1.ScaleOverride
-	(*Operation)(nil),             // 9: supervisor.v1.Operation
-	(*Condition)(nil),             // 10: supervisor.v1.Condition
-	(*Status)(nil),                // 11: supervisor.v1.Status
-	(*Lag)(nil),                   // 12: supervisor.v1.Lag
-	(*Counters)(nil),              // 13: supervisor.v1.Counters
-	(*Capabilities)(nil),          // 14: supervisor.v1.Capabilities
-	(*Receipt)(nil),               // 15: supervisor.v1.Receipt
-	(*AbandonedMessage)(nil),      // 16: supervisor.v1.AbandonedMessage
-	(*Transition)(nil),            // 17: supervisor.v1.Transition
-	(*InFlightMessage)(nil),       // 18: supervisor.v1.InFlightMessage
-	(*ConsumerSpec)(nil),          // 19: supervisor.v1.ConsumerSpec
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(DesiredState)(0),             // 21: supervisor.v1.DesiredState
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*Seek)(nil),                  // 6: supervisor.v1.Seek
+	(*PositionChange)(nil),        // 7: supervisor.v1.PositionChange
+	(*Desired)(nil),               // 8: supervisor.v1.Desired
+	(*Hold)(nil),                  // 9: supervisor.v1.Hold
+	(*ScaleOverride)(nil),         // 10: supervisor.v1.ScaleOverride
+	(*Operation)(nil),             // 11: supervisor.v1.Operation
+	(*Condition)(nil),             // 12: supervisor.v1.Condition
+	(*Status)(nil),                // 13: supervisor.v1.Status
+	(*Lag)(nil),                   // 14: supervisor.v1.Lag
+	(*Counters)(nil),              // 15: supervisor.v1.Counters
+	(*Capabilities)(nil),          // 16: supervisor.v1.Capabilities
+	(*Receipt)(nil),               // 17: supervisor.v1.Receipt
+	(*AbandonedMessage)(nil),      // 18: supervisor.v1.AbandonedMessage
+	(*Transition)(nil),            // 19: supervisor.v1.Transition
+	(*InFlightMessage)(nil),       // 20: supervisor.v1.InFlightMessage
+	(*ConsumerSpec)(nil),          // 21: supervisor.v1.ConsumerSpec
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(DesiredState)(0),             // 23: supervisor.v1.DesiredState
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
 }
 var file_supervisor_v1_consumer_proto_depIdxs = []int32{
-	19, // 0: supervisor.v1.Consumer.spec:type_name -> supervisor.v1.ConsumerSpec
-	6,  // 1: supervisor.v1.Consumer.desired:type_name -> supervisor.v1.Desired
-	11, // 2: supervisor.v1.Consumer.status:type_name -> supervisor.v1.Status
-	20, // 3: supervisor.v1.Consumer.created:type_name -> google.protobuf.Timestamp
-	20, // 4: supervisor.v1.Consumer.updated:type_name -> google.protobuf.Timestamp
-	21, // 5: supervisor.v1.Desired.state:type_name -> supervisor.v1.DesiredState
-	7,  // 6: supervisor.v1.Desired.holds:type_name -> supervisor.v1.Hold
-	8,  // 7: supervisor.v1.Desired.scale:type_name -> supervisor.v1.ScaleOverride
-	9,  // 8: supervisor.v1.Desired.operation:type_name -> supervisor.v1.Operation
-	20, // 9: supervisor.v1.Hold.since:type_name -> google.protobuf.Timestamp
-	20, // 10: supervisor.v1.Hold.until:type_name -> google.protobuf.Timestamp
-	20, // 11: supervisor.v1.ScaleOverride.since:type_name -> google.protobuf.Timestamp
-	0,  // 12: supervisor.v1.Operation.verb:type_name -> supervisor.v1.Verb
-	20, // 13: supervisor.v1.Operation.started:type_name -> google.protobuf.Timestamp
-	22, // 14: supervisor.v1.Operation.soft:type_name -> google.protobuf.Duration
-	22, // 15: supervisor.v1.Operation.hard:type_name -> google.protobuf.Duration
-	2,  // 16: supervisor.v1.Condition.type:type_name -> supervisor.v1.ConditionType
-	20, // 17: supervisor.v1.Condition.since:type_name -> google.protobuf.Timestamp
-	1,  // 18: supervisor.v1.Status.state:type_name -> supervisor.v1.State
-	20, // 19: supervisor.v1.Status.since:type_name -> google.protobuf.Timestamp
-	10, // 20: supervisor.v1.Status.conditions:type_name -> supervisor.v1.Condition
-	22, // 21: supervisor.v1.Status.oldest:type_name -> google.protobuf.Duration
-	12, // 22: supervisor.v1.Status.lag:type_name -> supervisor.v1.Lag
-	13, // 23: supervisor.v1.Status.counters:type_name -> supervisor.v1.Counters
-	20, // 24: supervisor.v1.Status.next_attempt:type_name -> google.protobuf.Timestamp
-	20, // 25: supervisor.v1.Status.soft_deadline:type_name -> google.protobuf.Timestamp
-	20, // 26: supervisor.v1.Status.hard_deadline:type_name -> google.protobuf.Timestamp
-	14, // 27: supervisor.v1.Status.capabilities:type_name -> supervisor.v1.Capabilities
-	20, // 28: supervisor.v1.Lag.at:type_name -> google.protobuf.Timestamp
-	0,  // 29: supervisor.v1.Receipt.verb:type_name -> supervisor.v1.Verb
-	20, // 30: supervisor.v1.Receipt.started:type_name -> google.protobuf.Timestamp
-	22, // 31: supervisor.v1.Receipt.duration:type_name -> google.protobuf.Duration
-	3,  // 32: supervisor.v1.Receipt.outcome:type_name -> supervisor.v1.ReceiptOutcome
-	1,  // 33: supervisor.v1.Receipt.state:type_name -> supervisor.v1.State
-	16, // 34: supervisor.v1.Receipt.abandoned:type_name -> supervisor.v1.AbandonedMessage
-	4,  // 35: supervisor.v1.Receipt.release:type_name -> supervisor.v1.Release
-	22, // 36: supervisor.v1.AbandonedMessage.age:type_name -> google.protobuf.Duration
-	20, // 37: supervisor.v1.Transition.at:type_name -> google.protobuf.Timestamp
-	1,  // 38: supervisor.v1.Transition.from:type_name -> supervisor.v1.State
-	1,  // 39: supervisor.v1.Transition.to:type_name -> supervisor.v1.State
-	22, // 40: supervisor.v1.InFlightMessage.age:type_name -> google.protobuf.Duration
-	20, // 41: supervisor.v1.InFlightMessage.next_attempt:type_name -> google.protobuf.Timestamp
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	21, // 0: supervisor.v1.Consumer.spec:type_name -> supervisor.v1.ConsumerSpec
+	8,  // 1: supervisor.v1.Consumer.desired:type_name -> supervisor.v1.Desired
+	13, // 2: supervisor.v1.Consumer.status:type_name -> supervisor.v1.Status
+	22, // 3: supervisor.v1.Consumer.created:type_name -> google.protobuf.Timestamp
+	22, // 4: supervisor.v1.Consumer.updated:type_name -> google.protobuf.Timestamp
+	6,  // 5: supervisor.v1.Consumer.last_seek:type_name -> supervisor.v1.Seek
+	22, // 6: supervisor.v1.Seek.at:type_name -> google.protobuf.Timestamp
+	7,  // 7: supervisor.v1.Seek.changes:type_name -> supervisor.v1.PositionChange
+	23, // 8: supervisor.v1.Desired.state:type_name -> supervisor.v1.DesiredState
+	9,  // 9: supervisor.v1.Desired.holds:type_name -> supervisor.v1.Hold
+	10, // 10: supervisor.v1.Desired.scale:type_name -> supervisor.v1.ScaleOverride
+	11, // 11: supervisor.v1.Desired.operation:type_name -> supervisor.v1.Operation
+	22, // 12: supervisor.v1.Hold.since:type_name -> google.protobuf.Timestamp
+	22, // 13: supervisor.v1.Hold.until:type_name -> google.protobuf.Timestamp
+	22, // 14: supervisor.v1.ScaleOverride.since:type_name -> google.protobuf.Timestamp
+	0,  // 15: supervisor.v1.Operation.verb:type_name -> supervisor.v1.Verb
+	22, // 16: supervisor.v1.Operation.started:type_name -> google.protobuf.Timestamp
+	24, // 17: supervisor.v1.Operation.soft:type_name -> google.protobuf.Duration
+	24, // 18: supervisor.v1.Operation.hard:type_name -> google.protobuf.Duration
+	2,  // 19: supervisor.v1.Condition.type:type_name -> supervisor.v1.ConditionType
+	22, // 20: supervisor.v1.Condition.since:type_name -> google.protobuf.Timestamp
+	1,  // 21: supervisor.v1.Status.state:type_name -> supervisor.v1.State
+	22, // 22: supervisor.v1.Status.since:type_name -> google.protobuf.Timestamp
+	12, // 23: supervisor.v1.Status.conditions:type_name -> supervisor.v1.Condition
+	24, // 24: supervisor.v1.Status.oldest:type_name -> google.protobuf.Duration
+	14, // 25: supervisor.v1.Status.lag:type_name -> supervisor.v1.Lag
+	15, // 26: supervisor.v1.Status.counters:type_name -> supervisor.v1.Counters
+	22, // 27: supervisor.v1.Status.next_attempt:type_name -> google.protobuf.Timestamp
+	22, // 28: supervisor.v1.Status.soft_deadline:type_name -> google.protobuf.Timestamp
+	22, // 29: supervisor.v1.Status.hard_deadline:type_name -> google.protobuf.Timestamp
+	16, // 30: supervisor.v1.Status.capabilities:type_name -> supervisor.v1.Capabilities
+	22, // 31: supervisor.v1.Lag.at:type_name -> google.protobuf.Timestamp
+	0,  // 32: supervisor.v1.Receipt.verb:type_name -> supervisor.v1.Verb
+	22, // 33: supervisor.v1.Receipt.started:type_name -> google.protobuf.Timestamp
+	24, // 34: supervisor.v1.Receipt.duration:type_name -> google.protobuf.Duration
+	3,  // 35: supervisor.v1.Receipt.outcome:type_name -> supervisor.v1.ReceiptOutcome
+	1,  // 36: supervisor.v1.Receipt.state:type_name -> supervisor.v1.State
+	18, // 37: supervisor.v1.Receipt.abandoned:type_name -> supervisor.v1.AbandonedMessage
+	4,  // 38: supervisor.v1.Receipt.release:type_name -> supervisor.v1.Release
+	24, // 39: supervisor.v1.AbandonedMessage.age:type_name -> google.protobuf.Duration
+	22, // 40: supervisor.v1.Transition.at:type_name -> google.protobuf.Timestamp
+	1,  // 41: supervisor.v1.Transition.from:type_name -> supervisor.v1.State
+	1,  // 42: supervisor.v1.Transition.to:type_name -> supervisor.v1.State
+	24, // 43: supervisor.v1.InFlightMessage.age:type_name -> google.protobuf.Duration
+	22, // 44: supervisor.v1.InFlightMessage.next_attempt:type_name -> google.protobuf.Timestamp
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_consumer_proto_init() }
@@ -2083,7 +2237,7 @@ func file_supervisor_v1_consumer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_consumer_proto_rawDesc), len(file_supervisor_v1_consumer_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

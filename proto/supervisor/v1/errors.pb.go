@@ -57,6 +57,8 @@ const (
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 14
 	// A fault of the server itself; its log has the details.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 15
+	// The broker refused; the message has its words.
+	ErrorReason_ERROR_REASON_BROKER_REFUSED ErrorReason = 16
 )
 
 // Enum value maps for ErrorReason.
@@ -78,6 +80,7 @@ var (
 		13: "ERROR_REASON_SLOW_WATCHER",
 		14: "ERROR_REASON_PERMISSION_DENIED",
 		15: "ERROR_REASON_INTERNAL",
+		16: "ERROR_REASON_BROKER_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -96,6 +99,7 @@ var (
 		"ERROR_REASON_SLOW_WATCHER":             13,
 		"ERROR_REASON_PERMISSION_DENIED":        14,
 		"ERROR_REASON_INTERNAL":                 15,
+		"ERROR_REASON_BROKER_REFUSED":           16,
 	}
 )
 
@@ -130,7 +134,7 @@ var File_supervisor_v1_errors_proto protoreflect.FileDescriptor
 
 const file_supervisor_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x1asupervisor/v1/errors.proto\x12\rsupervisor.v1*\xb0\x04\n" +
+	"\x1asupervisor/v1/errors.proto\x12\rsupervisor.v1*\xd1\x04\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1a\n" +
@@ -148,7 +152,8 @@ const file_supervisor_v1_errors_proto_rawDesc = "" +
 	"\x1fERROR_REASON_REVISION_COMPACTED\x10\f\x12\x1d\n" +
 	"\x19ERROR_REASON_SLOW_WATCHER\x10\r\x12\"\n" +
 	"\x1eERROR_REASON_PERMISSION_DENIED\x10\x0e\x12\x19\n" +
-	"\x15ERROR_REASON_INTERNAL\x10\x0fBGZEgithub.com/seed-111f5b8e/supervisord/proto/supervisor/v1;supervisorv1b\x06proto3"
+	"\x15ERROR_REASON_INTERNAL\x10\x0f\x12\x1f\n" +
+	"\x1bERROR_REASON_BROKER_REFUSED\x10\x10BGZEgithub.com/seed-111f5b8e/supervisord/proto/supervisor/v1;supervisorv1b\x06proto3"
 
 var (
 	file_supervisor_v1_errors_proto_rawDescOnce sync.Once

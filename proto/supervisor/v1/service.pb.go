@@ -2621,10 +2621,10 @@ func (x *ScaleResponse) GetResults() []*VerbResult {
 }
 
 type SeekRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// One consumer.
-	Target  *Target      `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	Options *VerbOptions `protobuf:"bytes,2,opt,name=options,proto3" json:"options,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Options   *VerbOptions           `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	// Types that are valid to be assigned to To:
 	//
 	//	*SeekRequest_Place
@@ -2665,11 +2665,18 @@ func (*SeekRequest) Descriptor() ([]byte, []int) {
 	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
-func (x *SeekRequest) GetTarget() *Target {
+func (x *SeekRequest) GetNamespace() string {
 	if x != nil {
-		return x.Target
+		return x.Namespace
 	}
-	return nil
+	return ""
+}
+
+func (x *SeekRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 func (x *SeekRequest) GetOptions() *VerbOptions {
@@ -2718,16 +2725,16 @@ type isSeekRequest_To interface {
 }
 
 type SeekRequest_Place struct {
-	Place SeekTo `protobuf:"varint,3,opt,name=place,proto3,enum=supervisor.v1.SeekTo,oneof"`
+	Place SeekTo `protobuf:"varint,4,opt,name=place,proto3,enum=supervisor.v1.SeekTo,oneof"`
 }
 
 type SeekRequest_Time struct {
 	// The first message published at this time or later.
-	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3,oneof"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=time,proto3,oneof"`
 }
 
 type SeekRequest_Positions struct {
-	Positions *Positions `protobuf:"bytes,5,opt,name=positions,proto3,oneof"`
+	Positions *Positions `protobuf:"bytes,6,opt,name=positions,proto3,oneof"`
 }
 
 func (*SeekRequest_Place) isSeekRequest_To() {}
@@ -2783,9 +2790,9 @@ func (x *Positions) GetPositions() []*Position {
 // Position is the next one to be consumed of one partition.
 type Position struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "orders/3"; in a request for a source of one topic "3" will do.
+	// "orders/3"; for a source of one topic "3" will do.
 	Origin string `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
-	// -1: none committed.
+	// -1 removes the committed position: the consumer begins where its spec says.
 	Position      int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2837,8 +2844,9 @@ func (x *Position) GetPosition() int64 {
 
 type SeekResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of each partition that was moved.
+	// Of each partition that was (dry run: would be) moved.
 	Changes       []*PositionChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	Etag          string            `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2880,65 +2888,11 @@ func (x *SeekResponse) GetChanges() []*PositionChange {
 	return nil
 }
 
-type PositionChange struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Origin string                 `protobuf:"bytes,1,opt,name=origin,proto3" json:"origin,omitempty"`
-	// -1: none committed.
-	Before        int64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
-	After         int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PositionChange) Reset() {
-	*x = PositionChange{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PositionChange) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PositionChange) ProtoMessage() {}
-
-func (x *PositionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[40]
+func (x *SeekResponse) GetEtag() string {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PositionChange.ProtoReflect.Descriptor instead.
-func (*PositionChange) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *PositionChange) GetOrigin() string {
-	if x != nil {
-		return x.Origin
+		return x.Etag
 	}
 	return ""
-}
-
-func (x *PositionChange) GetBefore() int64 {
-	if x != nil {
-		return x.Before
-	}
-	return 0
-}
-
-func (x *PositionChange) GetAfter() int64 {
-	if x != nil {
-		return x.After
-	}
-	return 0
 }
 
 type ListInFlightRequest struct {
@@ -2954,7 +2908,7 @@ type ListInFlightRequest struct {
 
 func (x *ListInFlightRequest) Reset() {
 	*x = ListInFlightRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[41]
+	mi := &file_supervisor_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +2920,7 @@ func (x *ListInFlightRequest) String() string {
 func (*ListInFlightRequest) ProtoMessage() {}
 
 func (x *ListInFlightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[41]
+	mi := &file_supervisor_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +2933,7 @@ func (x *ListInFlightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInFlightRequest.ProtoReflect.Descriptor instead.
 func (*ListInFlightRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListInFlightRequest) GetNamespace() string {
@@ -3021,7 +2975,7 @@ type ListInFlightResponse struct {
 
 func (x *ListInFlightResponse) Reset() {
 	*x = ListInFlightResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[42]
+	mi := &file_supervisor_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +2987,7 @@ func (x *ListInFlightResponse) String() string {
 func (*ListInFlightResponse) ProtoMessage() {}
 
 func (x *ListInFlightResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[42]
+	mi := &file_supervisor_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3000,7 @@ func (x *ListInFlightResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInFlightResponse.ProtoReflect.Descriptor instead.
 func (*ListInFlightResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListInFlightResponse) GetMessages() []*InFlightMessage {
@@ -3075,7 +3029,7 @@ type CancelInFlightRequest struct {
 
 func (x *CancelInFlightRequest) Reset() {
 	*x = CancelInFlightRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[43]
+	mi := &file_supervisor_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3041,7 @@ func (x *CancelInFlightRequest) String() string {
 func (*CancelInFlightRequest) ProtoMessage() {}
 
 func (x *CancelInFlightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[43]
+	mi := &file_supervisor_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3054,7 @@ func (x *CancelInFlightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInFlightRequest.ProtoReflect.Descriptor instead.
 func (*CancelInFlightRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CancelInFlightRequest) GetNamespace() string {
@@ -3141,7 +3095,7 @@ type CancelInFlightResponse struct {
 
 func (x *CancelInFlightResponse) Reset() {
 	*x = CancelInFlightResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[44]
+	mi := &file_supervisor_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3153,7 +3107,7 @@ func (x *CancelInFlightResponse) String() string {
 func (*CancelInFlightResponse) ProtoMessage() {}
 
 func (x *CancelInFlightResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[44]
+	mi := &file_supervisor_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3166,7 +3120,7 @@ func (x *CancelInFlightResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInFlightResponse.ProtoReflect.Descriptor instead.
 func (*CancelInFlightResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelInFlightResponse) GetWasRunning() bool {
@@ -3190,7 +3144,7 @@ type ListReceiptsRequest struct {
 
 func (x *ListReceiptsRequest) Reset() {
 	*x = ListReceiptsRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[45]
+	mi := &file_supervisor_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3156,7 @@ func (x *ListReceiptsRequest) String() string {
 func (*ListReceiptsRequest) ProtoMessage() {}
 
 func (x *ListReceiptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[45]
+	mi := &file_supervisor_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3169,7 @@ func (x *ListReceiptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReceiptsRequest.ProtoReflect.Descriptor instead.
 func (*ListReceiptsRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{45}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListReceiptsRequest) GetNamespace() string {
@@ -3255,7 +3209,7 @@ type ListReceiptsResponse struct {
 
 func (x *ListReceiptsResponse) Reset() {
 	*x = ListReceiptsResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[46]
+	mi := &file_supervisor_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3221,7 @@ func (x *ListReceiptsResponse) String() string {
 func (*ListReceiptsResponse) ProtoMessage() {}
 
 func (x *ListReceiptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[46]
+	mi := &file_supervisor_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3234,7 @@ func (x *ListReceiptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReceiptsResponse.ProtoReflect.Descriptor instead.
 func (*ListReceiptsResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{46}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListReceiptsResponse) GetReceipts() []*Receipt {
@@ -3302,7 +3256,7 @@ type ListTransitionsRequest struct {
 
 func (x *ListTransitionsRequest) Reset() {
 	*x = ListTransitionsRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[47]
+	mi := &file_supervisor_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3268,7 @@ func (x *ListTransitionsRequest) String() string {
 func (*ListTransitionsRequest) ProtoMessage() {}
 
 func (x *ListTransitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[47]
+	mi := &file_supervisor_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3281,7 @@ func (x *ListTransitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListTransitionsRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{47}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListTransitionsRequest) GetNamespace() string {
@@ -3360,7 +3314,7 @@ type ListTransitionsResponse struct {
 
 func (x *ListTransitionsResponse) Reset() {
 	*x = ListTransitionsResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[48]
+	mi := &file_supervisor_v1_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3326,7 @@ func (x *ListTransitionsResponse) String() string {
 func (*ListTransitionsResponse) ProtoMessage() {}
 
 func (x *ListTransitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[48]
+	mi := &file_supervisor_v1_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3339,7 @@ func (x *ListTransitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTransitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListTransitionsResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{48}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListTransitionsResponse) GetTransitions() []*Transition {
@@ -3403,7 +3357,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[49]
+	mi := &file_supervisor_v1_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3369,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[49]
+	mi := &file_supervisor_v1_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3382,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{49}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{48}
 }
 
 type GetServerInfoResponse struct {
@@ -3448,7 +3402,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[50]
+	mi := &file_supervisor_v1_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3414,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[50]
+	mi := &file_supervisor_v1_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3427,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{50}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -3546,7 +3500,7 @@ type ConnectionInfo struct {
 
 func (x *ConnectionInfo) Reset() {
 	*x = ConnectionInfo{}
-	mi := &file_supervisor_v1_service_proto_msgTypes[51]
+	mi := &file_supervisor_v1_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3512,7 @@ func (x *ConnectionInfo) String() string {
 func (*ConnectionInfo) ProtoMessage() {}
 
 func (x *ConnectionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_service_proto_msgTypes[51]
+	mi := &file_supervisor_v1_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3525,7 @@ func (x *ConnectionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectionInfo.ProtoReflect.Descriptor instead.
 func (*ConnectionInfo) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{51}
+	return file_supervisor_v1_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ConnectionInfo) GetName() string {
@@ -3776,25 +3730,23 @@ const file_supervisor_v1_service_proto_rawDesc = "" +
 	"\x05reset\x18\x04 \x01(\bH\x00R\x05resetB\x04\n" +
 	"\x02to\"D\n" +
 	"\rScaleResponse\x123\n" +
-	"\aresults\x18\x01 \x03(\v2\x19.supervisor.v1.VerbResultR\aresults\"\x93\x02\n" +
-	"\vSeekRequest\x12-\n" +
-	"\x06target\x18\x01 \x01(\v2\x15.supervisor.v1.TargetR\x06target\x124\n" +
-	"\aoptions\x18\x02 \x01(\v2\x1a.supervisor.v1.VerbOptionsR\aoptions\x12-\n" +
-	"\x05place\x18\x03 \x01(\x0e2\x15.supervisor.v1.SeekToH\x00R\x05place\x120\n" +
-	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x128\n" +
-	"\tpositions\x18\x05 \x01(\v2\x18.supervisor.v1.PositionsH\x00R\tpositionsB\x04\n" +
+	"\aresults\x18\x01 \x03(\v2\x19.supervisor.v1.VerbResultR\aresults\"\x96\x02\n" +
+	"\vSeekRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
+	"\aoptions\x18\x03 \x01(\v2\x1a.supervisor.v1.VerbOptionsR\aoptions\x12-\n" +
+	"\x05place\x18\x04 \x01(\x0e2\x15.supervisor.v1.SeekToH\x00R\x05place\x120\n" +
+	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\x04time\x128\n" +
+	"\tpositions\x18\x06 \x01(\v2\x18.supervisor.v1.PositionsH\x00R\tpositionsB\x04\n" +
 	"\x02to\"B\n" +
 	"\tPositions\x125\n" +
 	"\tpositions\x18\x01 \x03(\v2\x17.supervisor.v1.PositionR\tpositions\">\n" +
 	"\bPosition\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\x03R\bposition\"G\n" +
+	"\bposition\x18\x02 \x01(\x03R\bposition\"[\n" +
 	"\fSeekResponse\x127\n" +
-	"\achanges\x18\x01 \x03(\v2\x1d.supervisor.v1.PositionChangeR\achanges\"V\n" +
-	"\x0ePositionChange\x12\x16\n" +
-	"\x06origin\x18\x01 \x01(\tR\x06origin\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\x03R\x06before\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\x03R\x05after\"\x97\x01\n" +
+	"\achanges\x18\x01 \x03(\v2\x1d.supervisor.v1.PositionChangeR\achanges\x12\x12\n" +
+	"\x04etag\x18\x02 \x01(\tR\x04etag\"\x97\x01\n" +
 	"\x13ListInFlightRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x128\n" +
@@ -3904,7 +3856,7 @@ func file_supervisor_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_supervisor_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_supervisor_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_supervisor_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_supervisor_v1_service_proto_goTypes = []any{
 	(Effect)(0),                     // 0: supervisor.v1.Effect
 	(ApplyChange)(0),                // 1: supervisor.v1.ApplyChange
@@ -3951,63 +3903,63 @@ var file_supervisor_v1_service_proto_goTypes = []any{
 	(*Positions)(nil),               // 42: supervisor.v1.Positions
 	(*Position)(nil),                // 43: supervisor.v1.Position
 	(*SeekResponse)(nil),            // 44: supervisor.v1.SeekResponse
-	(*PositionChange)(nil),          // 45: supervisor.v1.PositionChange
-	(*ListInFlightRequest)(nil),     // 46: supervisor.v1.ListInFlightRequest
-	(*ListInFlightResponse)(nil),    // 47: supervisor.v1.ListInFlightResponse
-	(*CancelInFlightRequest)(nil),   // 48: supervisor.v1.CancelInFlightRequest
-	(*CancelInFlightResponse)(nil),  // 49: supervisor.v1.CancelInFlightResponse
-	(*ListReceiptsRequest)(nil),     // 50: supervisor.v1.ListReceiptsRequest
-	(*ListReceiptsResponse)(nil),    // 51: supervisor.v1.ListReceiptsResponse
-	(*ListTransitionsRequest)(nil),  // 52: supervisor.v1.ListTransitionsRequest
-	(*ListTransitionsResponse)(nil), // 53: supervisor.v1.ListTransitionsResponse
-	(*GetServerInfoRequest)(nil),    // 54: supervisor.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),   // 55: supervisor.v1.GetServerInfoResponse
-	(*ConnectionInfo)(nil),          // 56: supervisor.v1.ConnectionInfo
-	nil,                             // 57: supervisor.v1.ItemError.MetadataEntry
-	nil,                             // 58: supervisor.v1.GetServerInfoResponse.StatesEntry
-	(State)(0),                      // 59: supervisor.v1.State
-	(*Receipt)(nil),                 // 60: supervisor.v1.Receipt
-	(ErrorReason)(0),                // 61: supervisor.v1.ErrorReason
-	(*ConsumerSpec)(nil),            // 62: supervisor.v1.ConsumerSpec
-	(*Consumer)(nil),                // 63: supervisor.v1.Consumer
-	(*Transition)(nil),              // 64: supervisor.v1.Transition
-	(*durationpb.Duration)(nil),     // 65: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 66: google.protobuf.Timestamp
+	(*ListInFlightRequest)(nil),     // 45: supervisor.v1.ListInFlightRequest
+	(*ListInFlightResponse)(nil),    // 46: supervisor.v1.ListInFlightResponse
+	(*CancelInFlightRequest)(nil),   // 47: supervisor.v1.CancelInFlightRequest
+	(*CancelInFlightResponse)(nil),  // 48: supervisor.v1.CancelInFlightResponse
+	(*ListReceiptsRequest)(nil),     // 49: supervisor.v1.ListReceiptsRequest
+	(*ListReceiptsResponse)(nil),    // 50: supervisor.v1.ListReceiptsResponse
+	(*ListTransitionsRequest)(nil),  // 51: supervisor.v1.ListTransitionsRequest
+	(*ListTransitionsResponse)(nil), // 52: supervisor.v1.ListTransitionsResponse
+	(*GetServerInfoRequest)(nil),    // 53: supervisor.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),   // 54: supervisor.v1.GetServerInfoResponse
+	(*ConnectionInfo)(nil),          // 55: supervisor.v1.ConnectionInfo
+	nil,                             // 56: supervisor.v1.ItemError.MetadataEntry
+	nil,                             // 57: supervisor.v1.GetServerInfoResponse.StatesEntry
+	(State)(0),                      // 58: supervisor.v1.State
+	(*Receipt)(nil),                 // 59: supervisor.v1.Receipt
+	(ErrorReason)(0),                // 60: supervisor.v1.ErrorReason
+	(*ConsumerSpec)(nil),            // 61: supervisor.v1.ConsumerSpec
+	(*Consumer)(nil),                // 62: supervisor.v1.Consumer
+	(*Transition)(nil),              // 63: supervisor.v1.Transition
+	(*durationpb.Duration)(nil),     // 64: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),   // 65: google.protobuf.Timestamp
+	(*PositionChange)(nil),          // 66: supervisor.v1.PositionChange
 	(*InFlightMessage)(nil),         // 67: supervisor.v1.InFlightMessage
 }
 var file_supervisor_v1_service_proto_depIdxs = []int32{
 	0,  // 0: supervisor.v1.VerbResult.effect:type_name -> supervisor.v1.Effect
-	59, // 1: supervisor.v1.VerbResult.state_before:type_name -> supervisor.v1.State
-	59, // 2: supervisor.v1.VerbResult.state:type_name -> supervisor.v1.State
+	58, // 1: supervisor.v1.VerbResult.state_before:type_name -> supervisor.v1.State
+	58, // 2: supervisor.v1.VerbResult.state:type_name -> supervisor.v1.State
 	8,  // 3: supervisor.v1.VerbResult.error:type_name -> supervisor.v1.ItemError
-	60, // 4: supervisor.v1.VerbResult.receipt:type_name -> supervisor.v1.Receipt
-	61, // 5: supervisor.v1.ItemError.reason:type_name -> supervisor.v1.ErrorReason
-	57, // 6: supervisor.v1.ItemError.metadata:type_name -> supervisor.v1.ItemError.MetadataEntry
+	59, // 4: supervisor.v1.VerbResult.receipt:type_name -> supervisor.v1.Receipt
+	60, // 5: supervisor.v1.ItemError.reason:type_name -> supervisor.v1.ErrorReason
+	56, // 6: supervisor.v1.ItemError.metadata:type_name -> supervisor.v1.ItemError.MetadataEntry
 	10, // 7: supervisor.v1.ApplyRequest.items:type_name -> supervisor.v1.ApplyItem
-	62, // 8: supervisor.v1.ApplyItem.spec:type_name -> supervisor.v1.ConsumerSpec
+	61, // 8: supervisor.v1.ApplyItem.spec:type_name -> supervisor.v1.ConsumerSpec
 	12, // 9: supervisor.v1.ApplyResponse.results:type_name -> supervisor.v1.ApplyResult
-	63, // 10: supervisor.v1.ApplyResult.consumer:type_name -> supervisor.v1.Consumer
+	62, // 10: supervisor.v1.ApplyResult.consumer:type_name -> supervisor.v1.Consumer
 	1,  // 11: supervisor.v1.ApplyResult.change:type_name -> supervisor.v1.ApplyChange
 	13, // 12: supervisor.v1.ApplyResult.fields:type_name -> supervisor.v1.FieldChange
-	63, // 13: supervisor.v1.GetResponse.consumer:type_name -> supervisor.v1.Consumer
-	59, // 14: supervisor.v1.ListRequest.states:type_name -> supervisor.v1.State
-	63, // 15: supervisor.v1.ListResponse.consumers:type_name -> supervisor.v1.Consumer
+	62, // 13: supervisor.v1.GetResponse.consumer:type_name -> supervisor.v1.Consumer
+	58, // 14: supervisor.v1.ListRequest.states:type_name -> supervisor.v1.State
+	62, // 15: supervisor.v1.ListResponse.consumers:type_name -> supervisor.v1.Consumer
 	5,  // 16: supervisor.v1.DeleteRequest.target:type_name -> supervisor.v1.Target
 	6,  // 17: supervisor.v1.DeleteRequest.options:type_name -> supervisor.v1.VerbOptions
 	7,  // 18: supervisor.v1.DeleteResponse.results:type_name -> supervisor.v1.VerbResult
-	63, // 19: supervisor.v1.WatchResponse.consumer:type_name -> supervisor.v1.Consumer
+	62, // 19: supervisor.v1.WatchResponse.consumer:type_name -> supervisor.v1.Consumer
 	22, // 20: supervisor.v1.WatchResponse.deleted:type_name -> supervisor.v1.Deleted
 	23, // 21: supervisor.v1.WatchResponse.synced:type_name -> supervisor.v1.Synced
 	24, // 22: supervisor.v1.WatchResponse.bookmark:type_name -> supervisor.v1.Bookmark
-	60, // 23: supervisor.v1.WatchResponse.receipt:type_name -> supervisor.v1.Receipt
-	64, // 24: supervisor.v1.WatchResponse.transition:type_name -> supervisor.v1.Transition
+	59, // 23: supervisor.v1.WatchResponse.receipt:type_name -> supervisor.v1.Receipt
+	63, // 24: supervisor.v1.WatchResponse.transition:type_name -> supervisor.v1.Transition
 	5,  // 25: supervisor.v1.StartRequest.target:type_name -> supervisor.v1.Target
 	6,  // 26: supervisor.v1.StartRequest.options:type_name -> supervisor.v1.VerbOptions
 	7,  // 27: supervisor.v1.StartResponse.results:type_name -> supervisor.v1.VerbResult
 	5,  // 28: supervisor.v1.PauseRequest.target:type_name -> supervisor.v1.Target
 	6,  // 29: supervisor.v1.PauseRequest.options:type_name -> supervisor.v1.VerbOptions
-	65, // 30: supervisor.v1.PauseRequest.for:type_name -> google.protobuf.Duration
-	66, // 31: supervisor.v1.PauseRequest.until:type_name -> google.protobuf.Timestamp
+	64, // 30: supervisor.v1.PauseRequest.for:type_name -> google.protobuf.Duration
+	65, // 31: supervisor.v1.PauseRequest.until:type_name -> google.protobuf.Timestamp
 	7,  // 32: supervisor.v1.PauseResponse.results:type_name -> supervisor.v1.VerbResult
 	5,  // 33: supervisor.v1.ResumeRequest.target:type_name -> supervisor.v1.Target
 	6,  // 34: supervisor.v1.ResumeRequest.options:type_name -> supervisor.v1.VerbOptions
@@ -4015,20 +3967,20 @@ var file_supervisor_v1_service_proto_depIdxs = []int32{
 	5,  // 36: supervisor.v1.DrainRequest.target:type_name -> supervisor.v1.Target
 	6,  // 37: supervisor.v1.DrainRequest.options:type_name -> supervisor.v1.VerbOptions
 	2,  // 38: supervisor.v1.DrainRequest.mode:type_name -> supervisor.v1.DrainMode
-	65, // 39: supervisor.v1.DrainRequest.soft:type_name -> google.protobuf.Duration
-	65, // 40: supervisor.v1.DrainRequest.hard:type_name -> google.protobuf.Duration
-	65, // 41: supervisor.v1.DrainRequest.backlog_timeout:type_name -> google.protobuf.Duration
+	64, // 39: supervisor.v1.DrainRequest.soft:type_name -> google.protobuf.Duration
+	64, // 40: supervisor.v1.DrainRequest.hard:type_name -> google.protobuf.Duration
+	64, // 41: supervisor.v1.DrainRequest.backlog_timeout:type_name -> google.protobuf.Duration
 	3,  // 42: supervisor.v1.DrainRequest.then:type_name -> supervisor.v1.DrainThen
 	7,  // 43: supervisor.v1.DrainResponse.results:type_name -> supervisor.v1.VerbResult
 	5,  // 44: supervisor.v1.StopRequest.target:type_name -> supervisor.v1.Target
 	6,  // 45: supervisor.v1.StopRequest.options:type_name -> supervisor.v1.VerbOptions
-	65, // 46: supervisor.v1.StopRequest.soft:type_name -> google.protobuf.Duration
-	65, // 47: supervisor.v1.StopRequest.hard:type_name -> google.protobuf.Duration
+	64, // 46: supervisor.v1.StopRequest.soft:type_name -> google.protobuf.Duration
+	64, // 47: supervisor.v1.StopRequest.hard:type_name -> google.protobuf.Duration
 	7,  // 48: supervisor.v1.StopResponse.results:type_name -> supervisor.v1.VerbResult
 	5,  // 49: supervisor.v1.RestartRequest.target:type_name -> supervisor.v1.Target
 	6,  // 50: supervisor.v1.RestartRequest.options:type_name -> supervisor.v1.VerbOptions
-	65, // 51: supervisor.v1.RestartRequest.soft:type_name -> google.protobuf.Duration
-	65, // 52: supervisor.v1.RestartRequest.hard:type_name -> google.protobuf.Duration
+	64, // 51: supervisor.v1.RestartRequest.soft:type_name -> google.protobuf.Duration
+	64, // 52: supervisor.v1.RestartRequest.hard:type_name -> google.protobuf.Duration
 	7,  // 53: supervisor.v1.RestartResponse.results:type_name -> supervisor.v1.VerbResult
 	5,  // 54: supervisor.v1.KillRequest.target:type_name -> supervisor.v1.Target
 	6,  // 55: supervisor.v1.KillRequest.options:type_name -> supervisor.v1.VerbOptions
@@ -4036,64 +3988,63 @@ var file_supervisor_v1_service_proto_depIdxs = []int32{
 	5,  // 57: supervisor.v1.ScaleRequest.target:type_name -> supervisor.v1.Target
 	6,  // 58: supervisor.v1.ScaleRequest.options:type_name -> supervisor.v1.VerbOptions
 	7,  // 59: supervisor.v1.ScaleResponse.results:type_name -> supervisor.v1.VerbResult
-	5,  // 60: supervisor.v1.SeekRequest.target:type_name -> supervisor.v1.Target
-	6,  // 61: supervisor.v1.SeekRequest.options:type_name -> supervisor.v1.VerbOptions
-	4,  // 62: supervisor.v1.SeekRequest.place:type_name -> supervisor.v1.SeekTo
-	66, // 63: supervisor.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	42, // 64: supervisor.v1.SeekRequest.positions:type_name -> supervisor.v1.Positions
-	43, // 65: supervisor.v1.Positions.positions:type_name -> supervisor.v1.Position
-	45, // 66: supervisor.v1.SeekResponse.changes:type_name -> supervisor.v1.PositionChange
-	65, // 67: supervisor.v1.ListInFlightRequest.older_than:type_name -> google.protobuf.Duration
-	67, // 68: supervisor.v1.ListInFlightResponse.messages:type_name -> supervisor.v1.InFlightMessage
-	6,  // 69: supervisor.v1.CancelInFlightRequest.options:type_name -> supervisor.v1.VerbOptions
-	60, // 70: supervisor.v1.ListReceiptsResponse.receipts:type_name -> supervisor.v1.Receipt
-	64, // 71: supervisor.v1.ListTransitionsResponse.transitions:type_name -> supervisor.v1.Transition
-	66, // 72: supervisor.v1.GetServerInfoResponse.started:type_name -> google.protobuf.Timestamp
-	58, // 73: supervisor.v1.GetServerInfoResponse.states:type_name -> supervisor.v1.GetServerInfoResponse.StatesEntry
-	56, // 74: supervisor.v1.GetServerInfoResponse.connections:type_name -> supervisor.v1.ConnectionInfo
-	9,  // 75: supervisor.v1.ConsumerService.Apply:input_type -> supervisor.v1.ApplyRequest
-	14, // 76: supervisor.v1.ConsumerService.Get:input_type -> supervisor.v1.GetRequest
-	16, // 77: supervisor.v1.ConsumerService.List:input_type -> supervisor.v1.ListRequest
-	18, // 78: supervisor.v1.ConsumerService.Delete:input_type -> supervisor.v1.DeleteRequest
-	20, // 79: supervisor.v1.ConsumerService.Watch:input_type -> supervisor.v1.WatchRequest
-	25, // 80: supervisor.v1.ConsumerService.Start:input_type -> supervisor.v1.StartRequest
-	27, // 81: supervisor.v1.ConsumerService.Pause:input_type -> supervisor.v1.PauseRequest
-	29, // 82: supervisor.v1.ConsumerService.Resume:input_type -> supervisor.v1.ResumeRequest
-	31, // 83: supervisor.v1.ConsumerService.Drain:input_type -> supervisor.v1.DrainRequest
-	33, // 84: supervisor.v1.ConsumerService.Stop:input_type -> supervisor.v1.StopRequest
-	35, // 85: supervisor.v1.ConsumerService.Restart:input_type -> supervisor.v1.RestartRequest
-	37, // 86: supervisor.v1.ConsumerService.Kill:input_type -> supervisor.v1.KillRequest
-	39, // 87: supervisor.v1.ConsumerService.Scale:input_type -> supervisor.v1.ScaleRequest
-	41, // 88: supervisor.v1.ConsumerService.Seek:input_type -> supervisor.v1.SeekRequest
-	46, // 89: supervisor.v1.ConsumerService.ListInFlight:input_type -> supervisor.v1.ListInFlightRequest
-	48, // 90: supervisor.v1.ConsumerService.CancelInFlight:input_type -> supervisor.v1.CancelInFlightRequest
-	50, // 91: supervisor.v1.ConsumerService.ListReceipts:input_type -> supervisor.v1.ListReceiptsRequest
-	52, // 92: supervisor.v1.ConsumerService.ListTransitions:input_type -> supervisor.v1.ListTransitionsRequest
-	54, // 93: supervisor.v1.ServerService.GetServerInfo:input_type -> supervisor.v1.GetServerInfoRequest
-	11, // 94: supervisor.v1.ConsumerService.Apply:output_type -> supervisor.v1.ApplyResponse
-	15, // 95: supervisor.v1.ConsumerService.Get:output_type -> supervisor.v1.GetResponse
-	17, // 96: supervisor.v1.ConsumerService.List:output_type -> supervisor.v1.ListResponse
-	19, // 97: supervisor.v1.ConsumerService.Delete:output_type -> supervisor.v1.DeleteResponse
-	21, // 98: supervisor.v1.ConsumerService.Watch:output_type -> supervisor.v1.WatchResponse
-	26, // 99: supervisor.v1.ConsumerService.Start:output_type -> supervisor.v1.StartResponse
-	28, // 100: supervisor.v1.ConsumerService.Pause:output_type -> supervisor.v1.PauseResponse
-	30, // 101: supervisor.v1.ConsumerService.Resume:output_type -> supervisor.v1.ResumeResponse
-	32, // 102: supervisor.v1.ConsumerService.Drain:output_type -> supervisor.v1.DrainResponse
-	34, // 103: supervisor.v1.ConsumerService.Stop:output_type -> supervisor.v1.StopResponse
-	36, // 104: supervisor.v1.ConsumerService.Restart:output_type -> supervisor.v1.RestartResponse
-	38, // 105: supervisor.v1.ConsumerService.Kill:output_type -> supervisor.v1.KillResponse
-	40, // 106: supervisor.v1.ConsumerService.Scale:output_type -> supervisor.v1.ScaleResponse
-	44, // 107: supervisor.v1.ConsumerService.Seek:output_type -> supervisor.v1.SeekResponse
-	47, // 108: supervisor.v1.ConsumerService.ListInFlight:output_type -> supervisor.v1.ListInFlightResponse
-	49, // 109: supervisor.v1.ConsumerService.CancelInFlight:output_type -> supervisor.v1.CancelInFlightResponse
-	51, // 110: supervisor.v1.ConsumerService.ListReceipts:output_type -> supervisor.v1.ListReceiptsResponse
-	53, // 111: supervisor.v1.ConsumerService.ListTransitions:output_type -> supervisor.v1.ListTransitionsResponse
-	55, // 112: supervisor.v1.ServerService.GetServerInfo:output_type -> supervisor.v1.GetServerInfoResponse
-	94, // [94:113] is the sub-list for method output_type
-	75, // [75:94] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	6,  // 60: supervisor.v1.SeekRequest.options:type_name -> supervisor.v1.VerbOptions
+	4,  // 61: supervisor.v1.SeekRequest.place:type_name -> supervisor.v1.SeekTo
+	65, // 62: supervisor.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	42, // 63: supervisor.v1.SeekRequest.positions:type_name -> supervisor.v1.Positions
+	43, // 64: supervisor.v1.Positions.positions:type_name -> supervisor.v1.Position
+	66, // 65: supervisor.v1.SeekResponse.changes:type_name -> supervisor.v1.PositionChange
+	64, // 66: supervisor.v1.ListInFlightRequest.older_than:type_name -> google.protobuf.Duration
+	67, // 67: supervisor.v1.ListInFlightResponse.messages:type_name -> supervisor.v1.InFlightMessage
+	6,  // 68: supervisor.v1.CancelInFlightRequest.options:type_name -> supervisor.v1.VerbOptions
+	59, // 69: supervisor.v1.ListReceiptsResponse.receipts:type_name -> supervisor.v1.Receipt
+	63, // 70: supervisor.v1.ListTransitionsResponse.transitions:type_name -> supervisor.v1.Transition
+	65, // 71: supervisor.v1.GetServerInfoResponse.started:type_name -> google.protobuf.Timestamp
+	57, // 72: supervisor.v1.GetServerInfoResponse.states:type_name -> supervisor.v1.GetServerInfoResponse.StatesEntry
+	55, // 73: supervisor.v1.GetServerInfoResponse.connections:type_name -> supervisor.v1.ConnectionInfo
+	9,  // 74: supervisor.v1.ConsumerService.Apply:input_type -> supervisor.v1.ApplyRequest
+	14, // 75: supervisor.v1.ConsumerService.Get:input_type -> supervisor.v1.GetRequest
+	16, // 76: supervisor.v1.ConsumerService.List:input_type -> supervisor.v1.ListRequest
+	18, // 77: supervisor.v1.ConsumerService.Delete:input_type -> supervisor.v1.DeleteRequest
+	20, // 78: supervisor.v1.ConsumerService.Watch:input_type -> supervisor.v1.WatchRequest
+	25, // 79: supervisor.v1.ConsumerService.Start:input_type -> supervisor.v1.StartRequest
+	27, // 80: supervisor.v1.ConsumerService.Pause:input_type -> supervisor.v1.PauseRequest
+	29, // 81: supervisor.v1.ConsumerService.Resume:input_type -> supervisor.v1.ResumeRequest
+	31, // 82: supervisor.v1.ConsumerService.Drain:input_type -> supervisor.v1.DrainRequest
+	33, // 83: supervisor.v1.ConsumerService.Stop:input_type -> supervisor.v1.StopRequest
+	35, // 84: supervisor.v1.ConsumerService.Restart:input_type -> supervisor.v1.RestartRequest
+	37, // 85: supervisor.v1.ConsumerService.Kill:input_type -> supervisor.v1.KillRequest
+	39, // 86: supervisor.v1.ConsumerService.Scale:input_type -> supervisor.v1.ScaleRequest
+	41, // 87: supervisor.v1.ConsumerService.Seek:input_type -> supervisor.v1.SeekRequest
+	45, // 88: supervisor.v1.ConsumerService.ListInFlight:input_type -> supervisor.v1.ListInFlightRequest
+	47, // 89: supervisor.v1.ConsumerService.CancelInFlight:input_type -> supervisor.v1.CancelInFlightRequest
+	49, // 90: supervisor.v1.ConsumerService.ListReceipts:input_type -> supervisor.v1.ListReceiptsRequest
+	51, // 91: supervisor.v1.ConsumerService.ListTransitions:input_type -> supervisor.v1.ListTransitionsRequest
+	53, // 92: supervisor.v1.ServerService.GetServerInfo:input_type -> supervisor.v1.GetServerInfoRequest
+	11, // 93: supervisor.v1.ConsumerService.Apply:output_type -> supervisor.v1.ApplyResponse
+	15, // 94: supervisor.v1.ConsumerService.Get:output_type -> supervisor.v1.GetResponse
+	17, // 95: supervisor.v1.ConsumerService.List:output_type -> supervisor.v1.ListResponse
+	19, // 96: supervisor.v1.ConsumerService.Delete:output_type -> supervisor.v1.DeleteResponse
+	21, // 97: supervisor.v1.ConsumerService.Watch:output_type -> supervisor.v1.WatchResponse
+	26, // 98: supervisor.v1.ConsumerService.Start:output_type -> supervisor.v1.StartResponse
+	28, // 99: supervisor.v1.ConsumerService.Pause:output_type -> supervisor.v1.PauseResponse
+	30, // 100: supervisor.v1.ConsumerService.Resume:output_type -> supervisor.v1.ResumeResponse
+	32, // 101: supervisor.v1.ConsumerService.Drain:output_type -> supervisor.v1.DrainResponse
+	34, // 102: supervisor.v1.ConsumerService.Stop:output_type -> supervisor.v1.StopResponse
+	36, // 103: supervisor.v1.ConsumerService.Restart:output_type -> supervisor.v1.RestartResponse
+	38, // 104: supervisor.v1.ConsumerService.Kill:output_type -> supervisor.v1.KillResponse
+	40, // 105: supervisor.v1.ConsumerService.Scale:output_type -> supervisor.v1.ScaleResponse
+	44, // 106: supervisor.v1.ConsumerService.Seek:output_type -> supervisor.v1.SeekResponse
+	46, // 107: supervisor.v1.ConsumerService.ListInFlight:output_type -> supervisor.v1.ListInFlightResponse
+	48, // 108: supervisor.v1.ConsumerService.CancelInFlight:output_type -> supervisor.v1.CancelInFlightResponse
+	50, // 109: supervisor.v1.ConsumerService.ListReceipts:output_type -> supervisor.v1.ListReceiptsResponse
+	52, // 110: supervisor.v1.ConsumerService.ListTransitions:output_type -> supervisor.v1.ListTransitionsResponse
+	54, // 111: supervisor.v1.ServerService.GetServerInfo:output_type -> supervisor.v1.GetServerInfoResponse
+	93, // [93:112] is the sub-list for method output_type
+	74, // [74:93] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_service_proto_init() }
@@ -4131,7 +4082,7 @@ func file_supervisor_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_service_proto_rawDesc), len(file_supervisor_v1_service_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   54,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -64,8 +64,9 @@ type ConsumerServiceClient interface {
 	Restart(ctx context.Context, in *RestartRequest, opts ...grpc.CallOption) (*RestartResponse, error)
 	Kill(ctx context.Context, in *KillRequest, opts ...grpc.CallOption) (*KillResponse, error)
 	Scale(ctx context.Context, in *ScaleRequest, opts ...grpc.CallOption) (*ScaleResponse, error)
-	// Seek moves the committed positions of a STOPPED consumer, where its broker
-	// keeps positions; the ones before are kept for PREVIOUS.
+	// Seek moves the committed positions of a STOPPED or FAILED consumer, where its
+	// broker keeps positions, and returns when they are moved. Those before are
+	// made durable first, for PREVIOUS: after an error it takes back what was moved.
 	Seek(ctx context.Context, in *SeekRequest, opts ...grpc.CallOption) (*SeekResponse, error)
 	ListInFlight(ctx context.Context, in *ListInFlightRequest, opts ...grpc.CallOption) (*ListInFlightResponse, error)
 	// CancelInFlight cancels the handler's context of one message.
@@ -296,8 +297,9 @@ type ConsumerServiceServer interface {
 	Restart(context.Context, *RestartRequest) (*RestartResponse, error)
 	Kill(context.Context, *KillRequest) (*KillResponse, error)
 	Scale(context.Context, *ScaleRequest) (*ScaleResponse, error)
-	// Seek moves the committed positions of a STOPPED consumer, where its broker
-	// keeps positions; the ones before are kept for PREVIOUS.
+	// Seek moves the committed positions of a STOPPED or FAILED consumer, where its
+	// broker keeps positions, and returns when they are moved. Those before are
+	// made durable first, for PREVIOUS: after an error it takes back what was moved.
 	Seek(context.Context, *SeekRequest) (*SeekResponse, error)
 	ListInFlight(context.Context, *ListInFlightRequest) (*ListInFlightResponse, error)
 	// CancelInFlight cancels the handler's context of one message.
