@@ -26,14 +26,16 @@ type ledger struct {
 	delay   time.Duration
 	hang    map[string]chan struct{} // ids whose calls wait
 	hanging chan string
+	gate    chan struct{} // all calls wait until it is closed
 }
 
 func newLedger(t *testing.T) *ledger {
 	t.Helper()
 	l := &ledger{
 		handled: map[string]int{}, by: map[string]int{}, closed: map[string]bool{}, hang: map[string]chan struct{}{},
-		hanging: make(chan string, 100), delay: 2 * time.Millisecond,
+		hanging: make(chan string, 100), delay: 2 * time.Millisecond, gate: make(chan struct{}),
 	}
+	close(l.gate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,8 +59,9 @@ func (l *ledger) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if l.closed[name] {
 		l.faults = append(l.faults, "call of "+name+", which is paused or stopped, with "+id)
 	}
-	hang, delay := l.hang[id], l.delay
+	hang, delay, gate := l.hang[id], l.delay, l.gate
 	l.mu.Unlock()
+	<-gate
 	if hang != nil {
 		l.hanging <- id
 		<-hang
@@ -73,6 +76,15 @@ func (l *ledger) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	l.by[name]++
 	l.mu.Unlock()
 	rw.WriteHeader(http.StatusNoContent)
+}
+
+// hold lets every call wait until release.
+func (l *ledger) hold() (release func()) {
+	gate := make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gate = gate
+	return func() { close(gate) }
 }
 
 func (l *ledger) setClosed(name string, on bool) {
