@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -164,16 +166,19 @@ func (p *Process) tail() string {
 	return string(b[max(0, len(b)-most):])
 }
 
-// FreePort is a port of loopback that nobody listens on.
+// FreePort is a port of loopback that nobody listens on. It is below those that
+// the system gives to outgoing connections: a client that tries again and again
+// while its broker is down would else meet itself there, or another take it.
 func FreePort() (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	const first, last, tries = 10000, 30000, 100
+	var errs []error
+	for range tries {
+		port := first + rand.IntN(last-first)
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+		errs = append(errs, err)
 	}
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("%s is no TCP address", l.Addr())
-	}
-	return addr.Port, nil
+	return 0, fmt.Errorf("no free port: %w", errors.Join(errs...))
 }
