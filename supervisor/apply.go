@@ -28,7 +28,7 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 	if s.closing.Load() {
 		return nil, errorf(pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN, "the daemon is shutting down")
 	}
-	if len(r.GetRequestId()) > 128 {
+	if len(r.GetRequestId()) > maxRequestID {
 		return nil, invalid("request_id", "at most 128 bytes")
 	}
 	through, err := s.claim(ctx, r.GetRequestId())
@@ -36,7 +36,7 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 		return nil, err
 	}
 	defer through()
-	mark := applyPrint(actor, r)
+	mark := messagePrint("apply", actor, r)
 	var old pb.ApplyResponse
 	if found, err := s.reply(r.GetRequestId(), mark, &old); found || err != nil {
 		return &old, err
@@ -67,12 +67,13 @@ func (s *Supervisor) Apply(ctx context.Context, actor string, r *pb.ApplyRequest
 	return out, nil
 }
 
-func applyPrint(actor string, r *pb.ApplyRequest) []byte {
+// messagePrint tells two requests of one kind with one id apart.
+func messagePrint(kind, actor string, r proto.Message) []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
 	if err != nil {
 		return nil
 	}
-	sum := sha256.Sum256(append([]byte("apply\x00"+actor+"\x00"), b...))
+	sum := sha256.Sum256(append([]byte(kind+"\x00"+actor+"\x00"), b...))
 	return sum[:]
 }
 

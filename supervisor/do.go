@@ -25,14 +25,16 @@ const (
 	doAtOnce = 256
 	// requestKept is how long a request id is remembered.
 	requestKept = 24 * time.Hour
-	everywhere  = "*"
+	// maxRequestID in bytes.
+	maxRequestID = 128
+	everywhere   = "*"
 )
 
 // Do carries a verb out on all consumers of its target, beside each other.
 // With exactly one name a failure is the returned *Error; else it stands in
 // that consumer's result. A repeated request id gets the first reply.
 func (s *Supervisor) Do(ctx context.Context, cmd Command) ([]*pb.VerbResult, error) {
-	if len(cmd.Options.GetRequestId()) > 128 {
+	if len(cmd.Options.GetRequestId()) > maxRequestID {
 		return nil, invalid("options.request_id", "at most 128 bytes")
 	}
 	if s.closing.Load() {

@@ -107,7 +107,7 @@ func (c *consumer) snapshot() *pb.Consumer { return c.snapshotOf(c.rec.Load(), c
 func (c *consumer) snapshotOf(rec *pb.Consumer, v *view) *pb.Consumer {
 	out := &pb.Consumer{
 		Spec: rec.GetSpec(), Desired: rec.GetDesired(), Uid: rec.GetUid(), Etag: rec.GetEtag(),
-		Generation: rec.GetGeneration(), Created: rec.GetCreated(), Updated: rec.GetUpdated(),
+		Generation: rec.GetGeneration(), Created: rec.GetCreated(), Updated: rec.GetUpdated(), LastSeek: rec.GetLastSeek(),
 	}
 	n, load := c.pool.counters(), c.pool.load()
 	st := &pb.Status{

@@ -151,6 +151,8 @@ type Features struct {
 	Redelivery Redelivery
 	// Partitions: SourceOptions.Partitions works.
 	Partitions bool
+	// Seek: the connection is a brokers.Positioner.
+	Seek bool
 	// DeliveryLimit: SourceOptions.DeliveryLimit works.
 	DeliveryLimit bool
 	// AckDeadline is the shortest that SourceOptions can ask for; 0: none.

@@ -143,7 +143,7 @@ func (h *harness) Disturb(_ context.Context, f brokertest.Fault, s *supervisorv1
 
 // slow lets every call take its time.
 func slow(h *harness) *harness {
-	for op := memory.OpOpen; op <= memory.OpPublish; op++ {
+	for op := memory.OpOpen; op <= memory.OpSeek; op++ {
 		h.broker.Delay(op, 3*time.Millisecond)
 	}
 	return h
@@ -168,8 +168,8 @@ func kinds() map[string]func() *harness {
 		"prefetch":             kind(memory.QueueOptions{Prefetch: 16}, acks),
 		"quorum":               kind(memory.QueueOptions{Prefetch: 4, GiveBackCounts: true}, acks),
 		"single active":        kind(memory.QueueOptions{SingleActive: true, LeaveOnHold: true}, acks),
-		"positions":            kind(memory.QueueOptions{Partitions: 1}, func(f *brokertest.Features) { f.Partitions = true }),
-		"prefetched positions": kind(memory.QueueOptions{Partitions: 1, Prefetch: 16}, func(f *brokertest.Features) { f.Partitions = true }),
+		"positions":            kind(memory.QueueOptions{Partitions: 1}, func(f *brokertest.Features) { f.Partitions, f.Seek = true, true }),
+		"prefetched positions": kind(memory.QueueOptions{Partitions: 1, Prefetch: 16}, func(f *brokertest.Features) { f.Partitions, f.Seek = true, true }),
 	}
 }
 

@@ -24,13 +24,14 @@ const (
 	OpClose
 	OpLag
 	OpPublish
+	OpSeek
 	opCount
 )
 
 // String is what was tried, as errors say it.
 func (o Op) String() string {
 	return [opCount]string{
-		"connect to", "subscribe to", "receive from", "settle on", "hold", "resume", "close", "ask for the lag of", "publish to",
+		"connect to", "subscribe to", "receive from", "settle on", "hold", "resume", "close", "ask for the lag of", "publish to", "seek in",
 	}[o]
 }
 
@@ -58,8 +59,10 @@ type Failure struct {
 	Op    Op
 	Times int
 	Class brokers.Class
+	// After so many calls that go well.
+	After int
 	// Done: the broker does what was asked, and only its answer is lost. For
-	// OpPublish and OpSettle.
+	// OpPublish, OpSettle and OpSeek.
 	Done bool
 }
 
@@ -86,6 +89,10 @@ func (b *Broker) nextFailure(op Op) *Failure {
 	for i, f := range b.fails {
 		if f.Op != op {
 			continue
+		}
+		if f.After > 0 {
+			f.After--
+			return nil
 		}
 		if f.Times--; f.Times <= 0 {
 			b.fails = slices.Delete(b.fails, i, i+1)

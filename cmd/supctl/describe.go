@@ -150,7 +150,17 @@ func (d description) summary(now time.Time) fields {
 	f.add("Generation", fmt.Sprintf("%d, etag %s", d.consumer.GetGeneration(), d.consumer.GetEtag()))
 	f.add("Created", since(d.consumer.GetCreated(), now))
 	f.add("Updated", since(d.consumer.GetUpdated(), now))
+	if x := d.consumer.GetLastSeek(); x != nil {
+		f.add("Last seek", fmt.Sprintf("%s by %s, %d partitions moved%s", since(x.GetAt(), now), x.GetActor(), len(x.GetChanges()), because(x.GetReason())))
+	}
 	return f
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }
 
 func shortOrNone(o pb.Ordering) string {

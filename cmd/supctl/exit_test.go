@@ -33,6 +33,7 @@ func TestExitOf(t *testing.T) {
 		{api(codes.Unavailable, pb.ErrorReason_ERROR_REASON_SHUTTING_DOWN), exitUnreachable},
 		{api(codes.Unavailable, pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE), exitGeneral},
 		{api(codes.Unavailable, pb.ErrorReason_ERROR_REASON_BROKER_UNAVAILABLE), exitGeneral},
+		{api(codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_BROKER_REFUSED), exitConflict},
 		{api(codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION), exitConflict},
 		{api(codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_COUNT_MISMATCH), exitConflict},
 		{api(codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_CAPABILITY_UNSUPPORTED), exitConflict},

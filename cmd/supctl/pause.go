@@ -56,28 +56,34 @@ A stopped or failed consumer takes the hold too and stays paused when started.`,
 // parseUntil reads a time to come. One without a zone is the user's own; one
 // without a date is the next time that the clock shows it.
 func parseUntil(s string, now time.Time) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, s)
-	for _, layout := range []string{time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly} {
+	at, ok := parseMoment(s, now.Location())
+	if !ok {
+		t, err := time.Parse("15:04", s)
 		if err != nil {
-			at, err = time.ParseInLocation(layout, s, now.Location())
+			return at, failf(exitUsage, `--until %q is not a time: write "15:30", "2026-12-24 18:00" or RFC 3339 like "2026-12-24T18:00:00Z"`, s)
 		}
-	}
-	if err != nil {
-		var t time.Time
-		if t, err = time.Parse("15:04", s); err == nil {
-			day := func(d int) time.Time {
-				return time.Date(now.Year(), now.Month(), now.Day()+d, t.Hour(), t.Minute(), 0, 0, now.Location())
-			}
-			if at = day(0); !at.After(now) {
-				at = day(1)
-			}
+		day := func(d int) time.Time {
+			return time.Date(now.Year(), now.Month(), now.Day()+d, t.Hour(), t.Minute(), 0, 0, now.Location())
 		}
-	}
-	if err != nil {
-		return at, failf(exitUsage, `--until %q is not a time: write "15:30", "2026-12-24 18:00" or RFC 3339 like "2026-12-24T18:00:00Z"`, s)
+		if at = day(0); !at.After(now) {
+			at = day(1)
+		}
 	}
 	if !at.After(now) {
 		return at, failf(exitUsage, "--until %s is in the past", at.Format(time.RFC3339))
 	}
 	return at, nil
+}
+
+// parseMoment reads a time with its date; without a zone it is local.
+func parseMoment(s string, local *time.Location) (time.Time, bool) {
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		return at, true
+	}
+	for _, layout := range []string{time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, s, local); err == nil {
+			return at, true
+		}
+	}
+	return time.Time{}, false
 }

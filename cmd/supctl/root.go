@@ -73,7 +73,7 @@ operation goes on.`,
 	a.completeGlobals(root)
 	for id, cmds := range map[string][]*cobra.Command{
 		groupLook: {newList(a), newGet(a), newDescribe(a), newWatch(a), newWait(a), newEvents(a), newInFlight(a), newReceipt(a), newServer(a)},
-		groupMove: {newStart(a), newPause(a), newResume(a), newDrain(a), newStop(a), newRestart(a), newKill(a), newScale(a), newDelete(a)},
+		groupMove: {newStart(a), newPause(a), newResume(a), newDrain(a), newStop(a), newRestart(a), newKill(a), newScale(a), newSeek(a), newDelete(a)},
 		groupSpec: {newApply(a), newDiff(a), newValidate(a), newExport(a)},
 		"":        {newContext(a), newVersion(a)},
 	} {

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // verb is a command that moves consumers.
@@ -36,6 +37,14 @@ type mutation struct {
 	expect int32
 }
 
+// flags are those that also make sense with exactly one consumer.
+func (m *mutation) flags(f *pflag.FlagSet) {
+	f.StringVar(&m.reason, "reason", "", "`TEXT` that says why; shown to whoever looks")
+	f.StringVar(&m.requestID, "request-id", "", "a repeated request with the same `ID` gets the first one's reply (default: a new one)")
+	f.StringVar(&m.etag, "etag", "", "refuse when the consumer changed since it had this `ETAG`; one NAME only")
+	f.BoolVar(&m.dryRun, "dry-run", false, "say what would happen and change nothing")
+}
+
 // anyCount expects no certain number.
 const anyCount = -1
 
@@ -43,10 +52,7 @@ const anyCount = -1
 func (a *app) command(v *verb) *cobra.Command {
 	v.selection.flags(v.cmd)
 	f := v.cmd.Flags()
-	f.StringVar(&v.mutation.reason, "reason", "", "`TEXT` that says why; shown to whoever looks")
-	f.StringVar(&v.mutation.requestID, "request-id", "", "a repeated request with the same `ID` gets the first one's reply (default: a new one)")
-	f.StringVar(&v.mutation.etag, "etag", "", "refuse when the consumer changed since it had this `ETAG`; one NAME only")
-	f.BoolVar(&v.mutation.dryRun, "dry-run", false, "say what would happen and change nothing")
+	v.mutation.flags(f)
 	f.Int32Var(&v.mutation.expect, "expect-count", 0, "refuse unless exactly `N` consumers are meant")
 	f.BoolVar(&v.mutation.yes, "yes", false, "do not ask for a confirmation")
 	if v.waits {

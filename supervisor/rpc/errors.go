@@ -35,7 +35,7 @@ func code(r pb.ErrorReason) codes.Code {
 	case pb.ErrorReason_ERROR_REASON_NOT_FOUND:
 		return codes.NotFound
 	case pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION, pb.ErrorReason_ERROR_REASON_COUNT_MISMATCH,
-		pb.ErrorReason_ERROR_REASON_CAPABILITY_UNSUPPORTED:
+		pb.ErrorReason_ERROR_REASON_CAPABILITY_UNSUPPORTED, pb.ErrorReason_ERROR_REASON_BROKER_REFUSED:
 		return codes.FailedPrecondition
 	case pb.ErrorReason_ERROR_REASON_ETAG_MISMATCH:
 		return codes.Aborted

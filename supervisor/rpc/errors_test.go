@@ -42,6 +42,7 @@ func TestCodeOfEachReason(t *testing.T) {
 		"REQUEST_ID_REUSED":        codes.AlreadyExists,
 		"CAPABILITY_UNSUPPORTED":   codes.FailedPrecondition,
 		"BROKER_UNAVAILABLE":       codes.Unavailable,
+		"BROKER_REFUSED":           codes.FailedPrecondition,
 		"QUOTA_EXCEEDED":           codes.ResourceExhausted,
 		"STORE_UNAVAILABLE":        codes.Unavailable,
 		"SHUTTING_DOWN":            codes.Unavailable,

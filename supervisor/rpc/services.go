@@ -141,6 +141,10 @@ func (c *consumers) CancelInFlight(ctx context.Context, r *pb.CancelInFlightRequ
 	return c.s.CancelInFlight(ctx, actor(ctx), r)
 }
 
+func (c *consumers) Seek(ctx context.Context, r *pb.SeekRequest) (*pb.SeekResponse, error) {
+	return c.s.Seek(ctx, actor(ctx), r)
+}
+
 func (c *consumers) ListReceipts(_ context.Context, r *pb.ListReceiptsRequest) (*pb.ListReceiptsResponse, error) {
 	return c.s.Receipts(r)
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
@@ -54,10 +55,13 @@ func (t *Tx) PutConsumer(c *supervisorv1.Consumer) error {
 	if err != nil {
 		return err
 	}
-	payload, err := proto.Marshal(&supervisorv1.Consumer{
-		Spec: c.GetSpec(), Desired: c.GetDesired(), Uid: c.GetUid(), Etag: c.GetEtag(),
-		Generation: c.GetGeneration(), Created: c.GetCreated(), Updated: c.GetUpdated(),
+	lasting := &supervisorv1.Consumer{}
+	c.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		lasting.ProtoReflect().Set(f, v)
+		return true
 	})
+	lasting.Status = nil
+	payload, err := proto.Marshal(lasting)
 	if err != nil {
 		return fmt.Errorf("encode consumer: %w", err)
 	}
