@@ -149,6 +149,14 @@ func (n *Node) MemoryAlarm(ctx context.Context, on bool) error {
 	return err
 }
 
+// Flush writes down which quorum queues there are. RabbitMQ 3.10 does that by
+// itself only some time after a declaration: a queue declared right before a Kill
+// comes back empty and never gets a leader. It takes a second or two.
+func (n *Node) Flush(ctx context.Context) error {
+	_, err := n.Eval(ctx, "[dets:sync(T) || T <- dets:all()].")
+	return err
+}
+
 // Eval runs an Erlang expression in the server, such as
 // "application:set_env(rabbit, consumer_timeout, 5000)." It takes a second or two.
 func (n *Node) Eval(ctx context.Context, expression string) (string, error) {

@@ -219,7 +219,8 @@ func (n *Node) PIDs() []int { return []int{n.server.PID(), n.epmd.PID()} }
 // Output is the file with the server's log.
 func (n *Node) Output() string { return n.server.Output() }
 
-// Kill ends it with SIGKILL. Data, options and ports are kept for Restart.
+// Kill ends it with SIGKILL. Data, options and ports are kept for Restart; see
+// Flush for what a kill loses in RabbitMQ itself.
 func (n *Node) Kill() {
 	n.server.Kill()
 	n.epmd.Kill()

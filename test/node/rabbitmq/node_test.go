@@ -80,6 +80,9 @@ func keepsData(t *testing.T, n *rabbitmq.Node) {
 		}
 		publish(t, ch, kind)
 	}
+	if err := n.Flush(limit(t)); err != nil {
+		t.Fatal(err)
+	}
 	n.Kill()
 	if err := n.Restart(limit(t)); err != nil {
 		t.Fatal(err)
@@ -91,7 +94,7 @@ func keepsData(t *testing.T, n *rabbitmq.Node) {
 		}
 		eventually(t, "the depth of "+kind, func() bool {
 			d, err := n.Depth(limit(t), "/", kind)
-			return err == nil && d == rabbitmq.Depth{Unacked: 1}
+			if err != nil || d.Unacked != 1 { t.Log(d, err) }; return err == nil && d == rabbitmq.Depth{Unacked: 1}
 		})
 		if err := n.DeleteQueue(limit(t), "/", kind); err != nil {
 			t.Error(err)
