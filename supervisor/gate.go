@@ -132,7 +132,7 @@ func (p *pool) gaveBack(items []*item, r brokers.Report, others int) {
 	defer p.mu.Unlock()
 	for _, it := range items {
 		if it.state != gone {
-			p.gone(it)
+			p.leftOver(it)
 			p.count.returned++
 		}
 	}
@@ -147,12 +147,12 @@ func (p *pool) gaveBack(items []*item, r brokers.Report, others int) {
 
 // cancelRunning ends the contexts of all running calls, or of one message's.
 // Their messages burn no attempt. It says how many it found.
-func (p *pool) cancelRunning(cause error, only *item) int {
+func (p *pool) cancelRunning(cause error, only *brokers.Delivery) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
 	for w := range p.workers {
-		if it := w.cur.Load(); it != nil && (only == nil || it == only) {
+		if it := w.cur.Load(); it != nil && (only == nil || it.d == only) {
 			it.released = true
 			it.ctx.cancel(context.Canceled, cause)
 			n++
@@ -163,10 +163,11 @@ func (p *pool) cancelRunning(cause error, only *item) int {
 
 // giveBackOne gives a message back that waits for its call, unless something
 // above it has begun where the broker keeps positions.
-func (p *pool) giveBackOne(it *item) {
+func (p *pool) giveBackOne(d *brokers.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if it.state != queued && it.state != waiting || p.gap(it) {
+	it := p.find(d)
+	if it == nil || it.state != queued && it.state != waiting || p.gap(it) {
 		return
 	}
 	if it.state == waiting {
@@ -182,6 +183,18 @@ func (p *pool) giveBackOne(it *item) {
 	p.giveUp(it)
 	p.flush()
 	p.spawn()
+}
+
+// find is the item of a delivery; nil when it is gone.
+func (p *pool) find(d *brokers.Delivery) *item {
+	for s := p.first; s != nil; s = s.next {
+		for i := range s.items {
+			if it := &s.items[i]; it.d == d && it.state != gone {
+				return it
+			}
+		}
+	}
+	return nil
 }
 
 // abandon gives up on calls that still run: their slots are lost until they
@@ -204,7 +217,7 @@ func (p *pool) abandon() ([]*brokers.Delivery, []*pb.AbandonedMessage) {
 		p.count.abandoned++
 		if it.state != gone {
 			out = append(out, it.d)
-			p.gone(it)
+			p.leftOver(it)
 		}
 		it.ctx.cancel(context.Canceled, ErrKilled)
 		w.leaked = true
@@ -275,7 +288,7 @@ func (p *pool) bookFenced(it *item) {
 	default:
 		p.count.returned++
 	}
-	p.gone(it)
+	p.leftOver(it)
 }
 
 func (p *pool) runs(it *item) bool {
@@ -317,7 +330,7 @@ func (p *pool) yield(of func(*item) bool, first bool) bool {
 		p.sweep(keep)
 		for _, it := range p.strays {
 			p.count.returned++
-			p.gone(it)
+			p.leftOver(it)
 		}
 		p.strays = strays
 		p.repay()

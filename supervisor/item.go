@@ -78,8 +78,7 @@ type item struct {
 	lane *lane
 	next *item // in its lane
 
-	ctx     *handlerCtx // of the running call, or of the last
-	first   handlerCtx  // of the first call; each later one gets its own
+	ctx     *handlerCtx // of the running call, or of the last; before, for the first
 	started int64
 	out     Outcome
 
@@ -97,11 +96,61 @@ type item struct {
 }
 
 // slab is one received batch. Its items stay listed until the last is gone.
+// Then, unless something else may still look at them, the items are used again
+// for a later batch; contexts and deliveries never are, since a handler may keep
+// them.
 type slab struct {
 	items      []item
 	left       int
 	taken      int64
+	kept       bool // an item ended otherwise than by being settled
 	prev, next *slab
+}
+
+// newSlab makes a slab of ds, of epoch ep, in an old one where it fits.
+func newSlab(old *slab, ep *epoch, ds []brokers.Delivery, taken int64) *slab {
+	s := old
+	if s == nil || cap(s.items) < len(ds) {
+		s = &slab{items: make([]item, len(ds))}
+	} else {
+		clear(s.items)
+		*s = slab{items: s.items[:len(ds)]}
+	}
+	s.left, s.taken = len(ds), taken
+	ctxs := make([]handlerCtx, len(ds))
+	for i := range ds {
+		it := &s.items[i]
+		it.d, it.ep, it.slab, it.ctx = &ds[i], ep, s, &ctxs[i]
+	}
+	return s
+}
+
+// slabs are those that can be used again.
+type slabs struct{ free []*slab }
+
+const (
+	// slabsKept bounds how many wait to be used again; it is more than are in use
+	// at a time where batches are large.
+	slabsKept = 16
+	// slabMax bounds the items of one that is kept.
+	slabMax = 1024
+)
+
+func (l *slabs) get() *slab {
+	n := len(l.free)
+	if n == 0 {
+		return nil
+	}
+	s := l.free[n-1]
+	l.free[n-1] = nil
+	l.free = l.free[:n-1]
+	return s
+}
+
+func (l *slabs) put(s *slab) {
+	if !s.kept && len(l.free) < slabsKept && cap(s.items) <= slabMax {
+		l.free = append(l.free, s)
+	}
 }
 
 // lane is a queue whose order is kept: one of its items is handled at a time.

@@ -84,6 +84,7 @@ type pool struct {
 	leaked   int // workers whose call was abandoned
 	first    *slab
 	last     *slab
+	slabs    slabs // to be used again, while the pool is busy
 	onWheel  bool
 	settles  []*item
 	spare    scratch // of the settling before, while the pool is busy
@@ -143,7 +144,10 @@ func (p *pool) open(ep *epoch) {
 
 // add takes a batch in. What comes after the intake was closed is kept aside.
 func (p *pool) add(ep *epoch, ds []brokers.Delivery) {
-	s := &slab{items: make([]item, len(ds)), left: len(ds), taken: p.clock.now()}
+	p.mu.Lock()
+	old := p.slabs.get()
+	p.mu.Unlock()
+	s := newSlab(old, ep, ds, p.clock.now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count.received += int64(len(ds))
@@ -165,7 +169,6 @@ func (p *pool) add(ep *epoch, ds []brokers.Delivery) {
 	p.largest -= p.largest / 8
 	for i := range ds {
 		it := &s.items[i]
-		it.d, it.ep, it.slab = &ds[i], ep, s
 		bytes += ds[i].Size
 		p.largest = max(p.largest, ds[i].Size)
 		if p.intake == intakeClosed {
@@ -233,8 +236,14 @@ func (p *pool) spawn() {
 	go w.work()
 }
 
-// gone takes an item out of what is in flight. The caller calls repay before it
-// unlocks.
+// leftOver is gone for an item that somebody may still look at.
+func (p *pool) leftOver(it *item) {
+	it.slab.kept = true
+	p.gone(it)
+}
+
+// gone takes an item out of what is in flight; it may be used again for another
+// delivery. The caller calls repay before it unlocks.
 func (p *pool) gone(it *item) {
 	it.state = gone
 	p.inFlight--
@@ -254,6 +263,10 @@ func (p *pool) gone(it *item) {
 		p.last = s.prev
 	} else {
 		s.next.prev = s.prev
+	}
+	s.prev, s.next = nil, nil
+	if p.onWheel {
+		p.slabs.put(s)
 	}
 }
 

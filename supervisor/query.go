@@ -166,7 +166,7 @@ func (s *Supervisor) CancelInFlight(_ context.Context, actor string, r *pb.Cance
 	if err != nil {
 		return nil, err
 	}
-	all, items := c.pool.inFlightMessages()
+	all, ds := c.pool.inFlightMessages()
 	i := slices.IndexFunc(all, func(m *pb.InFlightMessage) bool { return m.GetId() == r.GetMessageId() })
 	if i < 0 {
 		return nil, errorf(pb.ErrorReason_ERROR_REASON_NOT_FOUND, "no message %q is in flight in %s: list them with inflight", r.GetMessageId(), c.key)
@@ -175,9 +175,9 @@ func (s *Supervisor) CancelInFlight(_ context.Context, actor string, r *pb.Cance
 		return &pb.CancelInFlightResponse{WasRunning: all[i].GetRunning()}, nil
 	}
 	c.log.Info("an operator cancels a message", "message", r.GetMessageId(), "actor", actor, "reason", r.GetOptions().GetReason())
-	n := c.pool.cancelRunning(ErrCancelled, items[i])
+	n := c.pool.cancelRunning(ErrCancelled, ds[i])
 	if n == 0 {
-		c.pool.giveBackOne(items[i])
+		c.pool.giveBackOne(ds[i])
 	}
 	return &pb.CancelInFlightResponse{WasRunning: n > 0}, nil
 }

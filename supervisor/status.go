@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-111f5b8e/supervisord/brokers"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/supervisor/lifecycle"
 	"google.golang.org/protobuf/proto"
@@ -178,7 +179,7 @@ func (p *pool) counters() counters {
 }
 
 // inFlightMessages lists what is in flight, the oldest first.
-func (p *pool) inFlightMessages() ([]*pb.InFlightMessage, []*item) {
+func (p *pool) inFlightMessages() ([]*pb.InFlightMessage, []*brokers.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.now()
@@ -189,7 +190,7 @@ func (p *pool) inFlightMessages() ([]*pb.InFlightMessage, []*item) {
 		}
 	}
 	var out []*pb.InFlightMessage
-	var items []*item
+	var ds []*brokers.Delivery
 	for s := p.first; s != nil; s = s.next {
 		for i := range s.items {
 			it := &s.items[i]
@@ -197,10 +198,10 @@ func (p *pool) inFlightMessages() ([]*pb.InFlightMessage, []*item) {
 				continue
 			}
 			out = append(out, p.describe(it, now, running[it]))
-			items = append(items, it)
+			ds = append(ds, it.d)
 		}
 	}
-	return out, items
+	return out, ds
 }
 
 func (p *pool) describe(it *item, now int64, running bool) *pb.InFlightMessage {

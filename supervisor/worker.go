@@ -96,9 +96,7 @@ func (w *worker) run() {
 
 // begin gives the next call its context.
 func (it *item) begin(c *clock, deadline int64) {
-	if it.ctx == nil {
-		it.ctx = &it.first
-	} else {
+	if it.ctx.clock != nil {
 		it.ctx = &handlerCtx{}
 	}
 	it.ctx.clock, it.ctx.deadline = c, deadline
@@ -224,7 +222,7 @@ func (p *pool) complete(it *item) {
 			p.count.willRepeat++
 		}
 		if it.state != gone {
-			p.gone(it)
+			p.leftOver(it)
 		}
 		return
 	}
@@ -298,7 +296,7 @@ func (p *pool) scan(now int64) {
 	p.spawn()
 	if len(p.workers) == 0 {
 		p.onWheel = false
-		p.spare = scratch{}
+		p.spare, p.slabs = scratch{}, slabs{}
 		p.clock.idle(p)
 	}
 }
