@@ -115,7 +115,6 @@ func (n *Node) write() error {
 		"default_user = " + User,
 		"default_pass = " + Password,
 		"log.console.level = info",
-		// Figures are at most half a second old.
 		"collect_statistics_interval = 500",
 	}
 	if n.o.CertFile != "" {
@@ -127,8 +126,6 @@ func (n *Node) write() error {
 	files := map[string]string{
 		"rabbitmq.conf":   strings.Join(append(conf, n.o.Config...), "\n") + "\n",
 		"enabled_plugins": "[rabbitmq_management].\n",
-		// Half a second here too, for quorum queues.
-		"advanced.config": "[{rabbit, [{quorum_tick_interval, 500}]}].\n",
 	}
 	if err := os.MkdirAll(filepath.Join(n.o.Dir, "epmd"), 0o700); err != nil {
 		return err
@@ -153,7 +150,7 @@ func (n *Node) env() []string {
 		"RABBITMQ_NODENAME=" + name,
 		"RABBITMQ_CONF_ENV_FILE=/dev/null",
 		"RABBITMQ_CONFIG_FILE=" + n.path("rabbitmq.conf"),
-		"RABBITMQ_ADVANCED_CONFIG_FILE=" + n.path("advanced.config"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + n.path("advanced.config"), // none
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + n.path("enabled_plugins"),
 		"RABBITMQ_MNESIA_BASE=" + n.path("data"),
 		"RABBITMQ_LOG_BASE=" + n.path("log"),

@@ -92,25 +92,11 @@ func keepsData(t *testing.T, n *rabbitmq.Node) {
 		if _, ok, err := ch.Get(kind, false); err != nil || !ok {
 			t.Errorf("%s: the message is gone after a kill (%v)", kind, err)
 		}
-		eventually(t, "the depth of "+kind, func() bool {
-			d, err := n.Depth(limit(t), "/", kind)
-			if err != nil || d.Unacked != 1 { t.Log(d, err) }; return err == nil && d == rabbitmq.Depth{Unacked: 1}
-		})
+		if d, err := n.Depth(limit(t), "/", kind); err != nil || d.Ready != 0 || d.Unacked != 1 {
+			t.Errorf("%s: depth %+v, %v; want one unacknowledged", kind, d, err)
+		}
 		if err := n.DeleteQueue(limit(t), "/", kind); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline, tick := time.After(20*time.Second), time.NewTicker(50*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not in time: %s", what)
 		}
 	}
 }
