@@ -73,7 +73,7 @@ type Conn interface {
 
 	// Publish sends and returns when the broker has confirmed every
 	// publication as stored and routed; on an error any of them may or may not
-	// have been stored. It never shares a channel or connection on which a
+	// have been stored. A target that is not there is Missing. It never shares a channel or connection on which a
 	// blocked publisher would hold up acks.
 	Publish(ctx context.Context, p []Publication) error
 
@@ -153,8 +153,8 @@ type Subscription interface {
 	// Everything returned, and everything the driver holds for a later Receive,
 	// is kept from timing out at the broker until it is settled or given back.
 	//
-	// An error other than ctx's ends the subscription: it stays broken and is
-	// to be closed.
+	// When ctx ends first the error is ctx's own, in no *Error. Any other ends
+	// the subscription: it stays broken and is to be closed.
 	Receive(ctx context.Context, max Credit) ([]Delivery, error)
 
 	// Settle hands outcomes to the broker, in any order of deliveries. nil
@@ -162,7 +162,8 @@ type Subscription interface {
 	// the next Hold or Close. It may coalesce and delay what it sends by some
 	// milliseconds. A delivery that the broker has taken away meanwhile is
 	// counted in Report.OwnershipLost and not an error. After the subscription
-	// broke or was closed nothing is sent and the error is of class Fenced.
+	// broke or was closed nothing is sent and the error is of class Fenced; any
+	// other error breaks it.
 	Settle(ctx context.Context, s []Settlement) error
 
 	// Hold closes the intake and gives back: unstarted, and what the driver has
@@ -171,7 +172,9 @@ type Subscription interface {
 	// is kept where the broker has one. It confirms all that was settled
 	// before. Held twice it gives back what is new. It takes unstarted over
 	// whatever it returns: after an error they are Close's to give back, but
-	// not the caller's to name again.
+	// not the caller's to name again, and no report counts them twice. When ctx
+	// ends first it returns nil or ctx's error, and the Report says what is not
+	// proven.
 	Hold(ctx context.Context, unstarted []*Delivery) (Report, error)
 
 	// Flow opens a held intake again and fetches at once. Where a give-back
@@ -179,12 +182,13 @@ type Subscription interface {
 	// was handled. On an open intake it does nothing.
 	Flow(ctx context.Context) error
 
-	// Close gives back unsettled and all that the driver holds, confirms what
-	// was settled before, and releases what the broker keeps for this epoch;
+	// Close gives back unsettled, which is all that the caller has not settled,
+	// handlers that were given up on included, and all that the driver holds. It
+	// confirms what was settled before, and releases what the broker keeps for this epoch;
 	// positions stay. It never cuts what other subscriptions share. When ctx
 	// ends first it returns what it knows, with Report.Released false, and goes
-	// on in the background with deadlines of its own. Closed twice it reports
-	// nothing.
+	// on in the background with deadlines of its own. That the subscription was
+	// broken is no error of Close. Closed twice it reports nothing.
 	Close(ctx context.Context, unsettled []*Delivery) (Report, error)
 
 	// Lag asks the broker what waits there, taken by nobody.

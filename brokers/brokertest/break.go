@@ -10,11 +10,15 @@ import (
 )
 
 func breaking() []behaviour {
+	survives := func(f Features) bool { return f.Survives }
+	breaks := func(f Features) bool { return !f.Survives }
 	return []behaviour{
-		{name: "CutEndsReceive", run: cutEndsReceive, faults: []Fault{Cut}},
+		{name: "CutEndsReceive", run: cutEndsReceive, faults: []Fault{Cut}, needs: breaks},
+		{name: "CutIsSurvived", run: cutIsSurvived, faults: []Fault{Cut}, needs: survives},
 		{name: "CutKeepsWhatWasConfirmed", run: cutKeepsWhatWasConfirmed, faults: []Fault{Cut}},
-		{name: "CutFencesOldTags", run: cutFencesOldTags, faults: []Fault{Cut}},
-		{name: "CutWhileHeld", run: cutWhileHeld, faults: []Fault{Cut}},
+		{name: "CutFencesOldTags", run: cutFencesOldTags, faults: []Fault{Cut}, needs: breaks},
+		{name: "CutWhileHeld", run: cutWhileHeld, faults: []Fault{Cut}, needs: breaks},
+		{name: "CutIsSurvivedWhileHeld", run: cutIsSurvivedWhileHeld, faults: []Fault{Cut}, needs: survives},
 		{name: "FrozenCallsEnd", run: frozenCallsEnd, faults: []Fault{Freeze, Thaw}},
 		{name: "FrozenSettlesAreUnconfirmed", run: frozenSettlesAreUnconfirmed, faults: []Fault{Freeze, Thaw}},
 		{name: "FrozenCloseGoesOn", run: frozenCloseGoesOn, faults: []Fault{Freeze, Thaw}},
@@ -52,6 +56,47 @@ func cutEndsReceive(r *run) {
 	i.abandon(ds[1:]...)
 	r.connected()
 	r.drained(s, bodies(1, 4))
+}
+
+// Where a cut is survived, a Receive that blocks goes on, what was taken before is
+// settled after, and nothing comes twice.
+func cutIsSurvived(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	i.settle(brokers.Ack, ds[0])
+	i.quiet()
+	r.disturb(Cut, s)
+	r.publish(s, 5, 5)
+	ds = append(ds, i.receive(5)...)
+	r.inOrder("deliveries around the cut", texts(ds), bodies(0, 10))
+	i.settle(brokers.Ack, ds[1:]...)
+	i.hold()
+	r.remains(s, 0)
+	i.flow()
+	i.quiet()
+	i.end()
+	r.settled(s)
+}
+
+// So it is while the intake is held: what was given back comes after Flow, and
+// what ran is settled.
+func cutIsSurvivedWhileHeld(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	i := r.subscribe(s)
+	ds := i.receive(5)
+	i.hold(ds[1:]...)
+	r.disturb(Cut, s)
+	i.quiet()
+	i.settle(brokers.Ack, ds[0])
+	i.flow()
+	again := i.receive(4)
+	r.inOrder("what was given back", texts(again), bodies(1, 4))
+	i.settle(brokers.Ack, again...)
+	i.end()
+	r.settled(s)
 }
 
 // What a Hold confirmed before the cut does not come again; what it did not may.

@@ -135,6 +135,9 @@ const (
 // not run.
 type Features struct {
 	Faults []Fault
+	// Survives: a connection that breaks and is dialled again at once ends no
+	// subscription.
+	Survives bool
 	// Credentials are checked by the broker.
 	Credentials bool
 	// Create: the driver makes a missing source when the spec says so.

@@ -135,6 +135,13 @@ func timedOut(err error) bool {
 // fails demands that Receive ends the subscription with an error of these classes.
 func (i *intake) fails(classes ...brokers.Class) {
 	i.r.Helper()
+	_ = i.failure(classes...) // it has the right class
+}
+
+// failure is the error with which Receive ends the subscription; it has one of
+// these classes.
+func (i *intake) failure(classes ...brokers.Class) error {
+	i.r.Helper()
 	ctx, cancel := i.r.within(i.r.features.Patience)
 	defer cancel()
 	for {
@@ -143,7 +150,7 @@ func (i *intake) fails(classes ...brokers.Class) {
 			continue // what had come before
 		}
 		i.r.class("receive", err, classes...)
-		return
+		return err
 	}
 }
 

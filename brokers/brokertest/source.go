@@ -28,8 +28,14 @@ func missingSource(r *run, policy supervisorv1.Missing, wait bool) {
 	defer cancel()
 	_, err := r.conn.Subscribe(ctx, r.plan(s).Source, &observer{})
 	r.class("subscribe to a missing source", err, brokers.Missing)
-	if e, ok := errors.AsType[*brokers.Error](err); ok && e.Wait != wait {
-		r.Errorf("Wait is %v, the policy is %v", e.Wait, policy)
+	r.waits(err, wait)
+}
+
+// waits demands that an error says whether the spec wants to wait.
+func (r *run) waits(err error, want bool) {
+	r.Helper()
+	if e, ok := errors.AsType[*brokers.Error](err); ok && e.Wait != want {
+		r.Errorf("Wait is %v, want %v: %v", e.Wait, want, err)
 	}
 }
 
@@ -52,7 +58,7 @@ func deletedWhileBusy(r *run) {
 	i := r.subscribe(s)
 	ds := i.receive(5)
 	r.disturb(Delete, s)
-	i.fails(brokers.Missing)
+	r.waits(i.failure(brokers.Missing), true)
 	r.class("settle after that", i.trySettle(brokers.Ack, ds...), brokers.Fenced)
 	i.abandon(ds...)
 	ctx, cancel := r.within(r.features.Patience)
@@ -86,7 +92,7 @@ func deletedWhileHeld(r *run) {
 	if err := i.Flow(ctx); err != nil {
 		r.class("flow of a deleted source", err, brokers.Missing, brokers.Fenced)
 	}
-	i.fails(brokers.Missing)
+	r.waits(i.failure(brokers.Missing), false)
 	i.abandon()
 }
 

@@ -239,7 +239,7 @@ func (b *Broker) subscribe(c *conn, src source, o brokers.Observer) (*subscripti
 	b.subs++
 	s := &subscription{
 		id: b.subs, conn: c, q: q, observer: o, wake: make(chan struct{}, 1),
-		caps: q.store.capabilities(), alive: time.Now(),
+		caps: q.store.capabilities(), alive: time.Now(), wait: src.missing == supervisorv1.Missing_MISSING_WAIT,
 	}
 	c.subs[s] = struct{}{}
 	q.subs = append(q.subs, s)

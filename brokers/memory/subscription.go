@@ -19,6 +19,8 @@ type subscription struct {
 	q        *queue
 	observer brokers.Observer
 	caps     brokers.Capabilities
+	// wait: the spec waits for a missing queue.
+	wait bool
 
 	// wake tells a waiting Receive to look again; holds one signal.
 	wake chan struct{}
@@ -172,7 +174,9 @@ func (s *subscription) ended(op Op) error {
 	case s.closed:
 		return s.fenced(op)
 	case s.broken != nil:
-		return s.broken.at(op, "queue "+s.q.name)
+		err := s.broken.at(op, "queue "+s.q.name)
+		err.Wait = err.Class == brokers.Missing && s.wait
+		return err
 	}
 	return nil
 }

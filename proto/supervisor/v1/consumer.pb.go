@@ -1471,7 +1471,9 @@ type Receipt struct {
 	Duration  *durationpb.Duration   `protobuf:"bytes,8,opt,name=duration,proto3" json:"duration,omitempty"`
 	Outcome   ReceiptOutcome         `protobuf:"varint,9,opt,name=outcome,proto3,enum=supervisor.v1.ReceiptOutcome" json:"outcome,omitempty"`
 	// Where the consumer ended.
-	State        State `protobuf:"varint,10,opt,name=state,proto3,enum=supervisor.v1.State" json:"state,omitempty"`
+	State State `protobuf:"varint,10,opt,name=state,proto3,enum=supervisor.v1.State" json:"state,omitempty"`
+	// Handled and acknowledged. An ack whose arrival is not proven is counted here
+	// and in unconfirmed.
 	Completed    int64 `protobuf:"varint,11,opt,name=completed,proto3" json:"completed,omitempty"`
 	Retried      int64 `protobuf:"varint,12,opt,name=retried,proto3" json:"retried,omitempty"`
 	DeadLettered int64 `protobuf:"varint,13,opt,name=dead_lettered,json=deadLettered,proto3" json:"dead_lettered,omitempty"`

@@ -901,7 +901,8 @@ type MaxInFlight struct {
 	// Messages taken and not settled, queued and running; at least concurrency,
 	// at most 1000000, default 100 or concurrency, whichever is more.
 	Messages *int32 `protobuf:"varint,1,opt,name=messages,proto3,oneof" json:"messages,omitempty"`
-	// Their bytes; default 64MiB. One message larger than this is let through alone.
+	// Their bytes; default 64MiB. One message larger than what is free is let
+	// through, so that this may be exceeded by one message.
 	Bytes         *int64 `protobuf:"varint,2,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
