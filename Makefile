@@ -1,6 +1,8 @@
 # make build    both programs, in bin/
 # make demo     a daemon with an embedded broker, and consumers to play with
-# make test     all tests, under the race detector
+# make test     all tests, under the race detector, on brokers of their own
+# make brokers-up     a RabbitMQ and a Kafka on this machine, to play with
+# make brokers-down   ends them; their data stays in bin/brokers
 # make check    all that CI runs
 # make proto    the Go code of the API
 # make image    the API that later changes must not break; a release renews it
@@ -8,7 +10,8 @@
 # make fuzz     each fuzz target for FUZZTIME
 #
 # Needed: Go, make and a C compiler (for the race detector). The other tools are
-# pinned in tools/ and built on demand.
+# pinned in tools/ and built on demand. The brokers are installed when missing,
+# from the packages of Debian and, Kafka, from Maven Central: as root or by sudo.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,7 +21,7 @@ SHELL := bash
 TOOLS := bin/tools
 PROTO := $(shell find proto -name '*.proto')
 GOTEST := go run ./tools/gotest
-TIMEOUT ?= 25m
+TIMEOUT ?= 40m
 FUZZTIME ?= 30s
 BENCH ?= core jetstream idle pause
 
@@ -34,8 +37,17 @@ build:
 demo: build
 	bin/supervisord demo
 
+.PHONY: brokers-up
+brokers-up:
+	go run ./test/brokers up
+
+.PHONY: brokers-down
+brokers-down:
+	go run ./test/brokers down
+
 .PHONY: test
 test:
+	go run ./test/brokers install
 	$(GOTEST) -race -timeout $(TIMEOUT) ./...
 
 .PHONY: check

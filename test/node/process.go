@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -80,7 +79,7 @@ func (p *Process) launch() error {
 		return fmt.Errorf("output of the broker: %w", err)
 	}
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(p.command.Path, p.command.Args...) //nolint:gosec,noctx // the tests' own; Kill ends it
+	cmd := exec.Command(p.command.Path, p.command.Args...) //nolint:noctx // the tests' own; Kill ends it
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.command.Dir, out, out
 	cmd.Env = append(os.Environ(), p.command.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -174,7 +173,7 @@ func FreePort() (int, error) {
 	var errs []error
 	for range tries {
 		port := first + rand.IntN(last-first)
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 		if err == nil {
 			return port, l.Close()
 		}

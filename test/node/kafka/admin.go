@@ -99,7 +99,7 @@ func (n *Node) Ends(ctx context.Context, topic string) (map[int32]int64, error) 
 // Forbid takes the right to read and write a topic from all who are no
 // administrators.
 func (n *Node) Forbid(ctx context.Context, topic string) error {
-	return n.acl(ctx, "forbid", topic, func(a *kadm.Client, b *kadm.ACLBuilder) error {
+	return n.acl("forbid", topic, func(a *kadm.Client, b *kadm.ACLBuilder) error {
 		out, err := a.CreateACLs(ctx, b)
 		if err != nil {
 			return err
@@ -115,7 +115,7 @@ func (n *Node) Forbid(ctx context.Context, topic string) error {
 
 // Permit ends a Forbid.
 func (n *Node) Permit(ctx context.Context, topic string) error {
-	return n.acl(ctx, "permit", topic, func(a *kadm.Client, b *kadm.ACLBuilder) error {
+	return n.acl("permit", topic, func(a *kadm.Client, b *kadm.ACLBuilder) error {
 		out, err := a.DeleteACLs(ctx, b)
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (n *Node) Permit(ctx context.Context, topic string) error {
 	})
 }
 
-func (n *Node) acl(ctx context.Context, verb, topic string, do func(*kadm.Client, *kadm.ACLBuilder) error) error {
+func (n *Node) acl(verb, topic string, do func(*kadm.Client, *kadm.ACLBuilder) error) error {
 	b := kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral).
 		Deny("User:*").DenyHosts("*").Operations(kmsg.ACLOperationAll)
 	if err := n.admin(func(a *kadm.Client) error { return do(a, b) }); err != nil {

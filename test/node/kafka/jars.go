@@ -19,7 +19,7 @@ import (
 var pom []byte
 
 // ErrNotInstalled means that Java or Maven is missing on this machine.
-var ErrNotInstalled = errors.New("Kafka needs Java 17 and Maven: run \"go run ./test/brokers install\"")
+var ErrNotInstalled = errors.New("the broker Kafka needs Java 17 and Maven: run \"go run ./test/brokers install\"")
 
 // Installed is nil or ErrNotInstalled; the jars are Jars' matter.
 func Installed() error {
@@ -86,4 +86,13 @@ func versionOf(jars string) (string, error) {
 		return "", fmt.Errorf("%s has %d jars of Kafka, want one: delete the folder (%w)", jars, len(found), err)
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), prefix), ".jar"), nil
+}
+
+// Version of the Kafka that Start runs; its jars are fetched when missing.
+func Version(ctx context.Context) (string, error) {
+	jars, err := Jars(ctx)
+	if err != nil {
+		return "", err
+	}
+	return versionOf(jars)
 }

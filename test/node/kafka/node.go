@@ -184,7 +184,7 @@ func (n *Node) format(ctx context.Context) error {
 	for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, User, Password))
 	}
-	c := exec.CommandContext(ctx, "java", n.java("kafka.tools.StorageTool", args...)...) //nolint:gosec // a test's own
+	c := exec.CommandContext(ctx, "java", n.java("kafka.tools.StorageTool", args...)...)
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("format Kafka's folder: %w\n%s", err, out)
 	}
@@ -244,7 +244,7 @@ func (n *Node) Kill() { n.server.Kill() }
 // Restart starts a killed node again, with its data.
 func (n *Node) Restart(ctx context.Context) error {
 	if err := n.server.Start(ctx); err != nil {
-		return fmt.Errorf("Kafka: %w", err)
+		return fmt.Errorf("start Kafka: %w", err)
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +76,7 @@ func keepsData(t *testing.T, n *kafka.Node) {
 	}
 	c := open(t, kgo.SeedBrokers(n.Broker()), kgo.ConsumeTopics("kept"), kgo.ConsumerGroup("g"), kgo.DisableAutoCommit())
 	for i := range 3 {
-		produce(t, c, "kept", fmt.Sprint(i))
+		produce(t, c, "kept", strconv.Itoa(i))
 	}
 	f := c.PollRecords(limit(t), 2)
 	if err := f.Err(); err != nil {

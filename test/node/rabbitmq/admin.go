@@ -178,12 +178,11 @@ func (n *Node) Eval(ctx context.Context, expression string) (string, error) {
 
 // Ctl runs rabbitmqctl and returns what it printed. It takes a second or two.
 func (n *Node) Ctl(ctx context.Context, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, filepath.Join(home, "rabbitmqctl"), append([]string{"--quiet"}, args...)...) //nolint:gosec // a test's own
+	c := exec.CommandContext(ctx, filepath.Join(home, "rabbitmqctl"), append([]string{"--quiet"}, args...)...)
 	c.Env = append(os.Environ(), n.env()...)
 	out, err := c.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s%s", err, out, exit.Stderr)
 		}
 		return "", fmt.Errorf("rabbitmqctl %s: %w", strings.Join(args, " "), err)

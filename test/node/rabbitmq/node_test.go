@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/seed-111f5b8e/supervisord/test/node/rabbitmq"
+	"go.uber.org/goleak"
 )
 
 func start(t *testing.T, o rabbitmq.Options) *rabbitmq.Node {
@@ -196,6 +197,8 @@ func memoryAlarm(t *testing.T, n *rabbitmq.Node) {
 
 // Two nodes at once, and a start that cannot succeed says why.
 func TestNodesDoNotMeet(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 	a, b := start(t, rabbitmq.Options{}), start(t, rabbitmq.Options{})
 	_, ch := open(t, a.DialURL())
 	if _, err := ch.QueueDeclare("only-here", true, false, false, false, nil); err != nil {
