@@ -45,7 +45,10 @@ func holdGivesBack(r *run) {
 	running := ds[3]
 	rep := i.hold(ds[4], ds[6], ds[7], ds[8], ds[9])
 	i.returned(rep, 5, 10)
-	r.remains(s, 16)
+	left := r.count(s).Remaining
+	if left != 16 && !(i.Capabilities().Positions && left == 17) { // a position cannot tell an ack above a gap
+		r.Errorf("%d messages remain at the broker, want 16", left)
+	}
 	i.quiet()
 	i.settle(brokers.Ack, running)
 	i.flow()

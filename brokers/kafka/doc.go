@@ -1,0 +1,2 @@
+// Package kafka drives consumers on Kafka.
+package kafka
