@@ -2,44 +2,96 @@ package e2e
 
 import (
 	"context"
-	"syscall"
+	"fmt"
 	"testing"
 	"time"
 
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
 
-// TestBrokerKilledAndRestarted: BACKOFF and back, verbs answered meanwhile.
-func TestBrokerKilledAndRestarted(t *testing.T) {
-	w := newWorld(t, 20)
-	p := w.load(10 * time.Millisecond)
-	for range 3 {
-		before := sum(w.ledger.calls())
-		w.eventually("load", 30*time.Second, func() bool { return sum(w.ledger.calls())-before > 500 })
-		w.broker.kill()
-		w.await("c00", pb.State_STATE_BACKOFF, 15*time.Second)
+// TestBrokerKilledAndRestarted: trouble is seen, verbs are answered meanwhile,
+// and all goes on afterwards.
+func TestBrokerKilledAndRestarted(t *testing.T) { onEach(t, killBroker) }
+
+func killBroker(t *testing.T, f fixture) {
+	w := newWorld(t, f, 20)
+	base := w.baseline()
+	p := w.load(gentle)
+	for range 5 {
+		w.awaitCalls(300)
+		w.kill()
+		w.eventually("c00 knows that the broker is away", 15*time.Second, func() bool { return troubled(w.get("c00").GetStatus()) })
 		w.verbsAnswer()
-		w.broker.start()
+		w.up()
 		w.resumeAll()
 	}
 	w.account(p.stop(), time.Minute)
+	w.nothingLeft()
+	w.backAt(base)
 }
 
 // TestBrokerFrozen: a broker that does not answer hangs no verb.
-func TestBrokerFrozen(t *testing.T) {
-	w := newWorld(t, 20)
-	p := w.load(10 * time.Millisecond)
-	before := sum(w.ledger.calls())
-	w.eventually("load", 30*time.Second, func() bool { return sum(w.ledger.calls())-before > 500 })
-	w.broker.signal(syscall.SIGSTOP)
+func TestBrokerFrozen(t *testing.T) { onEach(t, freezeBroker) }
+
+func freezeBroker(t *testing.T, f fixture) {
+	w := newWorld(t, f, 20)
+	base := w.baseline()
+	p := w.load(gentle)
+	w.awaitCalls(300)
+	w.freeze()
 	thaw := time.After(30 * time.Second)
 	w.verbsAnswer()
 	<-thaw
-	w.broker.signal(syscall.SIGCONT)
+	w.thaw()
 	w.resumeAll()
-	before = sum(w.ledger.calls())
-	w.eventually("load again", time.Minute, func() bool { return sum(w.ledger.calls())-before > 1000 })
+	w.awaitCalls(1000)
 	w.account(p.stop(), 2*time.Minute)
+	w.nothingLeft()
+	w.backAt(base)
+}
+
+// TestConnectionsClosed: the broker's operators close the daemon's connections
+// again and again, under load.
+func TestConnectionsClosed(t *testing.T) { onEach(t, closeConnections) }
+
+func closeConnections(t *testing.T, f fixture) {
+	closer, ok := f.(closesConnections)
+	if !ok {
+		t.Log("this broker's operators cannot close connections")
+		return
+	}
+	w := newWorld(t, f, 20)
+	base := w.baseline()
+	p := w.load(gentle)
+	w.awaitCalls(300)
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
+		if err := closer.closeConnections(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range w.names {
+		w.await(n, pb.State_STATE_RUNNING, 30*time.Second)
+	}
+	w.account(p.stop(), time.Minute)
+	w.nothingLeft()
+	w.backAt(base)
+}
+
+// up starts a killed broker again.
+func (w *world) up() {
+	w.t.Helper()
+	if err := w.restart(w.ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// awaitCalls waits for so many more.
+func (w *world) awaitCalls(n int) {
+	w.t.Helper()
+	before := sum(w.ledger.calls())
+	w.eventually(fmt.Sprintf("%d more calls", n), time.Minute, func() bool { return sum(w.ledger.calls())-before > n })
 }
 
 // verbsAnswer carries out verbs on a broker that is not there, each within its

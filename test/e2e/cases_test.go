@@ -13,13 +13,27 @@ import (
 
 // These are public reports of faults in other systems, acted out here.
 
+func newNATS(t *testing.T, consumers int) *world {
+	t.Helper()
+	return newWorld(t, &natsFixture{}, consumers)
+}
+
+func (w *world) nats() *natsFixture {
+	w.t.Helper()
+	f, ok := w.fixture.(*natsFixture)
+	if !ok {
+		w.t.Fatalf("the broker is a %T", w.fixture)
+	}
+	return f
+}
+
 // give publishes n messages to a consumer and waits until they are confirmed.
 func (w *world) give(name, prefix string, n int) []string {
 	w.t.Helper()
 	ids := make([]string, n)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%s-%d", prefix, i)
-		if _, err := w.js.PublishAsync("e2e."+name, []byte(ids[i])); err != nil {
+		if _, err := w.nats().js.PublishAsync("e2e."+name, []byte(ids[i])); err != nil {
 			w.t.Fatalf("publish: %v", err)
 		}
 		if i%1000 == 999 || i == n-1 {
@@ -32,7 +46,7 @@ func (w *world) give(name, prefix string, n int) []string {
 func (w *world) published() {
 	w.t.Helper()
 	select {
-	case <-w.js.PublishAsyncComplete():
+	case <-w.nats().js.PublishAsyncComplete():
 	case <-time.After(time.Minute):
 		w.t.Fatal("publishing took more than a minute")
 	}
@@ -43,7 +57,7 @@ func (w *world) durable(name string) *jetstream.ConsumerInfo {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 	defer cancel()
-	c, err := w.js.Consumer(ctx, "E2E", "default_"+name)
+	c, err := w.nats().js.Consumer(ctx, "E2E", "default_"+name)
 	if err != nil {
 		w.t.Fatalf("durable of %s: %v", name, err)
 	}
@@ -101,7 +115,7 @@ func (w *world) awaitHang(id string) {
 
 // Three messages, stop during the first: nothing that had not started starts.
 func TestStopDuringTheFirstMessageStartsNoOther(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newNATS(t, 1)
 	w.scale("c00", 1)
 	release := w.hangOne("three-0")
 	ids := w.give("c00", "three", 3)
@@ -124,7 +138,7 @@ func (w *world) othersGet(name string, n int) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 	defer cancel()
-	c, err := w.js.Consumer(ctx, "E2E", "default_"+name)
+	c, err := w.nats().js.Consumer(ctx, "E2E", "default_"+name)
 	if err != nil {
 		w.t.Fatalf("durable of %s: %v", name, err)
 	}
@@ -155,7 +169,7 @@ func (w *world) scale(name string, n int32) {
 // Twenty taken, half a second each, drain: all are acknowledged, none comes
 // again. And the drain has ended only when the last acks have arrived.
 func TestDrainAcknowledgesAllThatWasTaken(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newNATS(t, 1)
 	w.scale("c00", 20)
 	w.setDelay(500 * time.Millisecond)
 	ids := w.give("c00", "twenty", 20)
@@ -187,7 +201,7 @@ func TestDrainAcknowledgesAllThatWasTaken(t *testing.T) {
 // All calls hang at the pause, so that something is taken and has not started.
 func TestPausedHoldsNothing(t *testing.T) {
 	const slots = 20
-	w := newWorld(t, 1)
+	w := newNATS(t, 1)
 	w.scale("c00", slots)
 	w.setDelay(0)
 	ids := w.give("c00", "many", 20000)
@@ -238,10 +252,10 @@ func (w *world) pause(name string) string {
 
 // The durable is deleted on the server: FAILED and said so, busy or idle.
 func TestDurableDeletedIsSeen(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newNATS(t, 2)
 	w.stop("c01")
 	w.await("c01", pb.State_STATE_STOPPED, 10*time.Second)
-	if err := w.js.DeleteConsumer(w.ctx, "E2E", "default_c00"); err != nil {
+	if err := w.nats().js.DeleteConsumer(w.ctx, "E2E", "default_c00"); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("c00 is not healthy and silent", 45*time.Second, func() bool {
@@ -258,12 +272,12 @@ func TestDurableDeletedIsSeen(t *testing.T) {
 // Paused, then the connection drops and comes back, the specs are applied
 // again, the daemon restarts: still paused, and says by whom and why.
 func TestPausedOutlivesEverything(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newNATS(t, 1)
 	w.pauseOnly("c00")
 	w.ledger.setClosed("c00", true)
 	ids := w.give("c00", "later", 10)
-	w.broker.kill()
-	w.broker.start()
+	w.kill()
+	w.up()
 	w.daemon.signal(syscall.SIGTERM)
 	if code := w.daemon.end(budget); code != 0 {
 		t.Errorf("exit code %d", code)
@@ -289,8 +303,8 @@ func TestPausedOutlivesEverything(t *testing.T) {
 
 // Delete with force returns in time although the broker cannot be reached.
 func TestDeleteWhileTheBrokerIsAway(t *testing.T) {
-	w := newWorld(t, 1)
-	w.broker.kill()
+	w := newNATS(t, 1)
+	w.kill()
 	w.await("c00", pb.State_STATE_BACKOFF, 15*time.Second)
 	began := time.Now()
 	if _, err := w.api.Delete(w.ctx, &pb.DeleteRequest{Target: target("c00"), Force: true}); err != nil {
@@ -307,7 +321,7 @@ func TestDeleteWhileTheBrokerIsAway(t *testing.T) {
 // Twenty drained at once: one deadline for all, and no call starts anywhere
 // after its drain has ended.
 func TestDrainTwentyAtOnce(t *testing.T) {
-	w := newWorld(t, 20)
+	w := newNATS(t, 20)
 	w.setDelay(50 * time.Millisecond)
 	p := w.load(5 * time.Millisecond)
 	w.eventually("load", 30*time.Second, func() bool { return sum(w.ledger.calls()) > 1000 })

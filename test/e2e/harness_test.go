@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
+	"github.com/seed-111f5b8e/supervisord/test/node"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -82,16 +80,15 @@ func (p *process) tail() string {
 
 // world is a broker, a daemon, handlers and a publisher.
 type world struct {
+	fixture
+
 	t      *testing.T
 	ctx    context.Context //nolint:containedctx // the test's own
 	dir    string
 	socket string
-	port   int
-	broker *process
+	http   int // the port of its metrics
 	daemon *process
 	ledger *ledger
-	nc     *nats.Conn
-	js     jetstream.JetStream
 	conn   *grpc.ClientConn
 	api    pb.ConsumerServiceClient
 	names  []string
@@ -99,41 +96,40 @@ type world struct {
 
 const httpHandler, deafHandler = `http: {url: "%s/%s"}`, `go: {name: deaf}`
 
-func newWorld(t *testing.T, consumers int) *world {
+func newWorld(t *testing.T, f fixture, consumers int) *world {
 	t.Helper()
-	return newWorldWith(t, consumers, httpHandler)
+	return newWorldWith(t, f, consumers, httpHandler)
 }
 
-func newWorldWith(t *testing.T, consumers int, handler string) *world {
+func newWorldWith(t *testing.T, f fixture, consumers int, handler string) *world {
 	t.Helper()
-	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), ledger: newLedger(t)}
+	_, ordered := f.(hasOrder)
+	w := &world{fixture: f, t: t, ctx: t.Context(), dir: t.TempDir(), ledger: newLedger(t, ordered)}
 	sock, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(sock) })
 	w.socket = filepath.Join(sock, "s.sock")
-	w.port = freePort(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.broker = &process{t: t, make: func() *exec.Cmd {
-		c := exec.Command(self)
-		c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", serverEnv, w.port), serverEnv+"_DIR="+filepath.Join(w.dir, "js"))
-		return c
-	}}
-	w.broker.start()
-	t.Cleanup(w.broker.stop)
-	w.connect()
-	w.configure(consumers, handler)
+	if w.http, err = node.FreePort(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range consumers {
+		w.names = append(w.names, fmt.Sprintf("c%02d", i))
+	}
+	w.open(t, w.names)
+	w.configure(handler)
 	w.daemon = &process{t: t, make: func() *exec.Cmd {
 		program := bin.supervisord
 		if handler == deafHandler {
 			program = self
 		}
 		c := exec.Command(program, "serve", "--config", filepath.Join(w.dir, "config.yaml"),
-			"--data-dir", filepath.Join(w.dir, "data"), "--listen", "unix://"+w.socket, "--http", "",
+			"--data-dir", filepath.Join(w.dir, "data"), "--listen", "unix://"+w.socket, "--http", fmt.Sprintf("127.0.0.1:%d", w.http),
 			"--apply", filepath.Join(w.dir, "specs"))
 		if handler == deafHandler {
 			c.Env = append(os.Environ(), ledgerEnv+"="+w.ledger.url)
@@ -149,41 +145,10 @@ func newWorldWith(t *testing.T, consumers int, handler string) *world {
 	return w
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()                     //nolint:errcheck // only its port is wanted
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert,errcheck // it is
-}
-
-func (w *world) connect() {
-	w.t.Helper()
-	nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", w.port), nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.nc, w.js = nc, js
-	w.eventually("the broker is up", 30*time.Second, func() bool {
-		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
-		defer cancel()
-		_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "E2E", Subjects: []string{"e2e.>"}})
-		return err == nil
-	})
-}
-
 const specText = `
 name: %[1]s
 labels: {kind: e2e}
-source: {connection: main, nats: {stream: E2E, filter_subjects: ["e2e.%[1]s"], ack_wait: 5s}}
+%[3]s
 handler: {timeout: 60s, %[2]s}
 concurrency: 4
 max_in_flight: {messages: 32}
@@ -192,7 +157,7 @@ restart: {backoff: {initial: 100ms, max: 1s}}
 stop: {soft: 3s, hard: 6s}
 `
 
-func (w *world) configure(consumers int, handler string) {
+func (w *world) configure(handler string) {
 	w.t.Helper()
 	write := func(name, text string) {
 		path := filepath.Join(w.dir, name)
@@ -206,18 +171,16 @@ func (w *world) configure(consumers int, handler string) {
 	write("config.yaml", fmt.Sprintf(`
 connections:
   - name: main
-    nats: {urls: ["nats://127.0.0.1:%d"]}
+    %s
 shutdown: {soft: 3s, hard: 6s}
 log: {level: info}
-`, w.port))
-	for i := range consumers {
-		name := fmt.Sprintf("c%02d", i)
-		w.names = append(w.names, name)
+`, w.connection()))
+	for _, name := range w.names {
 		h := handler
 		if strings.Contains(h, "%s") {
 			h = fmt.Sprintf(h, w.ledger.url, name)
 		}
-		write("specs/"+name+".yaml", fmt.Sprintf(specText, name, h))
+		write("specs/"+name+".yaml", fmt.Sprintf(specText, name, h, w.source(name)))
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,20 +29,26 @@ type ledger struct {
 	hang    map[string]chan struct{} // ids whose calls wait
 	hanging chan string
 	gate    chan struct{} // all calls wait until it is closed
+	conns   map[net.Conn]http.ConnState
+	last    map[string]int // by key, the newest message handled; nil without order
 }
 
-func newLedger(t *testing.T) *ledger {
+func newLedger(t *testing.T, ordered bool) *ledger {
 	t.Helper()
 	l := &ledger{
 		handled: map[string]int{}, by: map[string]int{}, closed: map[string]bool{}, hang: map[string]chan struct{}{},
 		hanging: make(chan string, 100), delay: 2 * time.Millisecond, gate: make(chan struct{}),
+		conns: map[net.Conn]http.ConnState{},
 	}
 	close(l.gate)
+	if ordered {
+		l.last = map[string]int{}
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: l, ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: l, ConnState: l.track, ReadHeaderTimeout: 10 * time.Second}
 	go srv.Serve(listener) //nolint:errcheck // ends with Close
 	t.Cleanup(func() { _ = srv.Close() })
 	l.url = "http://" + listener.Addr().String()
@@ -67,15 +75,44 @@ func (l *ledger) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		<-hang
 	}
 	select {
-	case <-time.After(delay):
+	case <-time.After(delay * time.Duration(1+speed(id))):
 	case <-r.Context().Done():
 		return // cancelled before its effect
 	}
 	l.mu.Lock()
+	l.inOrder(id)
 	l.handled[id]++
 	l.by[name]++
 	l.mu.Unlock()
 	rw.WriteHeader(http.StatusNoContent)
+}
+
+// speed is 0 to 4, by the message: some are handled faster than others.
+func speed(id string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32() % 5
+}
+
+// keyOf is the key of the nth message to a consumer.
+func keyOf(name string, n int) string { return fmt.Sprintf("%s-key%d", name, n%50) }
+
+// inOrder notes that a message is handled for the first time only after all of
+// its key that came before. Redeliveries may come whenever.
+func (l *ledger) inOrder(id string) {
+	if l.last == nil || l.handled[id] > 0 {
+		return
+	}
+	name, number, _ := strings.Cut(id, "-")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return // no message of a publisher
+	}
+	key := keyOf(name, n)
+	if last, ok := l.last[key]; ok && n < last {
+		l.faults = append(l.faults, fmt.Sprintf("%s was handled after %d of the same key", id, last))
+	}
+	l.last[key] = n
 }
 
 // hold lets every call wait until release.
@@ -126,26 +163,33 @@ func (w *world) load(every time.Duration) *publisher {
 	return p
 }
 
+// run publishes the messages of each consumer one after another, and those of
+// different consumers at once.
 func (p *publisher) run(ctx context.Context, every time.Duration) {
 	defer close(p.done)
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
-		for _, name := range p.w.names {
-			p.one(ctx, name, fmt.Sprintf("%s-%d", name, n))
-		}
+	var all sync.WaitGroup
+	for _, name := range p.w.names {
+		all.Go(func() {
+			t := time.NewTicker(every)
+			defer t.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-t.C:
+					p.one(ctx, name, n)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
 	}
+	all.Wait()
 }
 
-func (p *publisher) one(ctx context.Context, name, id string) {
+func (p *publisher) one(ctx context.Context, name string, n int) {
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, err := p.w.js.Publish(bounded, "e2e."+name, []byte(id)); err != nil {
+	id := fmt.Sprintf("%s-%d", name, n)
+	if err := p.w.publish(bounded, name, keyOf(name, n), id); err != nil {
 		return // not confirmed: it may be there or not
 	}
 	p.mu.Lock()
@@ -196,4 +240,23 @@ func (w *world) account(confirmed []string, limit time.Duration) (repeated int) 
 	}
 	w.t.Logf("%d confirmed, lost 0, repeated %d", len(confirmed), repeated)
 	return repeated
+}
+
+// dropIdle closes the connections that no call uses.
+func (l *ledger) dropIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c, state := range l.conns {
+		if state == http.StateIdle {
+			_ = c.Close()
+		}
+	}
+}
+
+func (l *ledger) track(c net.Conn, s http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns[c] = s; s == http.StateClosed || s == http.StateHijacked {
+		delete(l.conns, c)
+	}
 }

@@ -8,20 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	"github.com/seed-111f5b8e/supervisord/brokers/nats"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"github.com/seed-111f5b8e/supervisord/supervisor/daemon"
 )
-
-// serverEnv makes this test binary a NATS server: the port; the next argument
-// is the folder.
-const serverEnv = "E2E_NATS_SERVER"
 
 // ledgerEnv makes this test binary a supervisord of its own, with a Go handler
 // that ignores its context: the ledger's address.
@@ -67,7 +61,7 @@ func build(m *testing.M) (int, error) {
 // ledger whatever happens to its context.
 func runDaemon(url string) {
 	deaf := supervisor.HandlerFunc(func(_ context.Context, m *supervisor.Message) supervisor.Outcome {
-		name := strings.TrimPrefix(m.Subject, "e2e.")
+		name, _, _ := strings.Cut(string(m.Body), "-")
 		resp, err := http.Post(url+"/"+name, "text/plain", bytes.NewReader(m.Body))
 		if err != nil {
 			return supervisor.Retry(err)
@@ -81,20 +75,4 @@ func runDaemon(url string) {
 		Drivers: []brokers.Driver{nats.Driver{}}, Handlers: map[string]supervisor.Handler{"deaf": deaf},
 	}
 	os.Exit(daemon.ExitCode(p.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)))
-}
-
-// runServer is a JetStream server until it is killed.
-func runServer(port, dir string) {
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		panic(err)
-	}
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: n, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
-	})
-	if err != nil {
-		panic(err)
-	}
-	s.Start()
-	s.WaitForShutdown()
 }

@@ -10,12 +10,18 @@ import (
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
 
+// gentle is how often each consumer is given a message where all brokers are
+// tested at once.
+const gentle = 50 * time.Millisecond
+
 // budget is shutdown.hard of the configuration and the two seconds beyond it.
 const budget = 8 * time.Second
 
-func TestSIGTERMUnderLoad(t *testing.T) {
-	w := newWorld(t, 20)
-	p := w.load(10 * time.Millisecond)
+func TestSIGTERMUnderLoad(t *testing.T) { onEach(t, terminate) }
+
+func terminate(t *testing.T, f fixture) {
+	w := newWorld(t, f, 20)
+	p := w.load(gentle)
 	w.eventually("some load", 30*time.Second, func() bool { return w.ledger.calls()["c00"] > 50 })
 	w.daemon.signal(syscall.SIGTERM)
 	if code := w.daemon.end(budget); code != 0 {
@@ -37,7 +43,7 @@ func (w *world) hang(id string) (p *publisher, release func()) {
 	w.ledger.mu.Lock()
 	w.ledger.hang[id] = gate
 	w.ledger.mu.Unlock()
-	p = w.load(10 * time.Millisecond)
+	p = w.load(gentle)
 	select {
 	case <-w.ledger.hanging:
 	case <-time.After(30 * time.Second):
@@ -54,8 +60,10 @@ func (w *world) hang(id string) (p *publisher, release func()) {
 
 // TestSIGTERMWithASlowHandler: a handler that heeds its context is waited for
 // until soft, then its message goes back; that is a clean end.
-func TestSIGTERMWithASlowHandler(t *testing.T) {
-	w := newWorld(t, 20)
+func TestSIGTERMWithASlowHandler(t *testing.T) { onEach(t, terminateSlow) }
+
+func terminateSlow(t *testing.T, f fixture) {
+	w := newWorld(t, f, 20)
 	p, release := w.hang("c00-7")
 	began := time.Now()
 	w.daemon.signal(syscall.SIGTERM)
@@ -74,17 +82,18 @@ func TestSIGTERMWithASlowHandler(t *testing.T) {
 
 // TestSIGTERMWithAHungHandler: one that ignores its context is given up at the
 // hard limit, named, and its message comes again, once.
-func TestSIGTERMWithAHungHandler(t *testing.T) {
-	w := newWorldWith(t, 20, deafHandler)
+func TestSIGTERMWithAHungHandler(t *testing.T) { onEach(t, terminateHung) }
+
+func terminateHung(t *testing.T, f fixture) {
+	w := newWorldWith(t, f, 20, deafHandler)
 	const hung = "c00-7"
 	p, release := w.hang(hung)
 	w.daemon.signal(syscall.SIGTERM)
 	if code := w.daemon.end(budget); code != 1 {
 		t.Errorf("exit code %d, want 1\n%s", code, w.daemon.tail())
 	}
-	// The message's name is the stream's with its sequence.
 	out := w.daemon.tail()
-	if !strings.Contains(out, "abandoned_message=E2E:") || !strings.Contains(out, "hard_limit_fired") {
+	if !strings.Contains(out, "abandoned_message="+w.messages()) || !strings.Contains(out, "hard_limit_fired") {
 		t.Errorf("the log does not name what was abandoned:\n%s", out)
 	}
 	release() // its caller is gone: the call ends without an effect
@@ -97,12 +106,14 @@ func TestSIGTERMWithAHungHandler(t *testing.T) {
 
 // TestKillTheDaemon kills -9 under load, again and again: nothing is lost, and
 // every consumer comes back where the last acknowledged verb put it.
-func TestKillTheDaemon(t *testing.T) {
-	w := newWorld(t, 20)
+func TestKillTheDaemon(t *testing.T) { onEach(t, killDaemon) }
+
+func killDaemon(t *testing.T, f fixture) {
+	w := newWorld(t, f, 20)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	p := w.load(10 * time.Millisecond)
+	p := w.load(gentle)
 	paused := map[string]bool{}
 	const kills = 20
 	for range kills {
@@ -153,7 +164,7 @@ func sum(m map[string]int) int {
 }
 
 func TestASecondDaemonOnTheSameDataIsRefused(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newNATS(t, 1)
 	second := &process{t: t, make: w.daemon.make}
 	second.start()
 	if code := second.end(10 * time.Second); code != 1 {
