@@ -91,7 +91,13 @@ func (c *consumer) open() {
 }
 
 func (c *consumer) flow(ep *epoch) {
+	r := c.receiver
+	if r == nil || !r.listens {
+		r = nil
+	}
+	r.stop()
 	c.beginOpen(dialTimeout, func(ctx context.Context) func(bool) {
+		r.wait(ctx) // what flows is not for it
 		err := ep.sub.Flow(ctx)
 		return func(current bool) {
 			switch {

@@ -89,6 +89,7 @@ type receiver struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
 	stopped bool // the actor's
+	listens bool // it takes nothing: the intake is held
 }
 
 func newConsumer(s *Supervisor, rec *pb.Consumer, cfg *spec.Consumer, fault error) *consumer {

@@ -90,3 +90,29 @@ func TestLostConnectionIsClosedBehindItsLastSubscription(t *testing.T) {
 		}
 	})
 }
+
+// Who is paused hears that the broker has gone, and is not told to be connected;
+// a resume subscribes again.
+func TestPausedHearsOfTheLoss(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.publish("c0", "c0", 5)
+		r.apply(newSpec("c0"))
+		r.until("all is handled", func() bool { return r.broker.Depth("c0") == (memory.Depth{Members: 1}) })
+		r.do(pb.Verb_VERB_PAUSE, "c0")
+		c := r.await("c0", pb.State_STATE_PAUSED)
+		if up := condition(c, pb.ConditionType_CONDITION_TYPE_CONNECTED); up == nil || !up.GetStatus() {
+			t.Fatalf("paused, and Connected is %v", up)
+		}
+		r.broker.Cut()
+		r.until("it is not connected", func() bool {
+			up := condition(r.get("c0"), pb.ConditionType_CONDITION_TYPE_CONNECTED)
+			return up != nil && !up.GetStatus() && up.GetReason() != ""
+		})
+		r.await("c0", pb.State_STATE_PAUSED)
+		r.publish("c0", "later", 3)
+		r.broker.Heal()
+		r.do(pb.Verb_VERB_RESUME, "c0")
+		r.await("c0", pb.State_STATE_RUNNING)
+		r.until("the rest is handled", func() bool { return r.broker.Depth("c0") == (memory.Depth{Members: 1}) })
+	})
+}

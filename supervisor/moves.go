@@ -86,9 +86,12 @@ func (c *consumer) effect(e lifecycle.Effect, why string) {
 	case lifecycle.Finish:
 		c.at = deadlines{hold: c.at.hold}
 		c.endOp(pb.ReceiptOutcome_RECEIPT_OUTCOME_UNSPECIFIED)
-		if c.state == lifecycle.Stopped {
+		switch c.state {
+		case lifecycle.Stopped:
 			c.closeHandler()
 			delete(c.conds, pb.ConditionType_CONDITION_TYPE_CONNECTED)
+		case lifecycle.Paused:
+			c.listen()
 		}
 	}
 }

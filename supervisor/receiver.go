@@ -42,6 +42,29 @@ func (c *consumer) receive(ep *epoch) {
 	}()
 }
 
+// listen waits for the end of a held subscription, so that who is paused hears
+// of it. Nothing is delivered meanwhile.
+func (c *consumer) listen() {
+	ep, prev := c.ep, c.receiver
+	if ep == nil {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ep.ctx)
+	r := &receiver{cancel: cancel, done: make(chan struct{}), listens: true}
+	c.receiver = r
+	go func() {
+		defer close(r.done)
+		defer cancel(nil)
+		if prev != nil {
+			<-prev.done // Receive returns with its context
+		}
+		_, err := ep.sub.Receive(ctx, brokers.Credit{Messages: 1, Bytes: 1})
+		if ctx.Err() == nil && err != nil {
+			c.lost(ep, err)
+		}
+	}()
+}
+
 // stop ends the taking; what had arrived is in the pool when done is closed.
 func (r *receiver) stop() {
 	if r != nil {

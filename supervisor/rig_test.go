@@ -40,6 +40,7 @@ type rig struct {
 	kind    supervisor.HandlerKind // of handlers "go"; the rig's own when nil
 	jitter  func() float64         // of backoffs; random when nil
 	limits  *pb.Limits
+	moved   func(from, event string) // hears each move; nil: nobody does
 }
 
 // inBubble runs a test in virtual time against a fresh supervisor.
@@ -138,6 +139,9 @@ func (r *rig) open() {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
+	if r.moved != nil {
+		log = slog.New(moves{log.Handler(), r.moved})
+	}
 	s, err := supervisor.New(supervisor.Options{
 		Daemon: daemon, Drivers: []brokers.Driver{driver}, Store: st, Log: log, Jitter: r.jitter,
 		Handlers: []supervisor.HandlerKind{r.handlers()},
@@ -156,6 +160,31 @@ func (r *rig) handlers() supervisor.HandlerKind {
 		return r.kind
 	}
 	return handlers.Go(r.handles)
+}
+
+// moves hears the moves that are logged.
+type moves struct {
+	slog.Handler
+	moved func(from, event string)
+}
+
+func (m moves) Enabled(context.Context, slog.Level) bool { return true }
+
+func (m moves) WithAttrs(a []slog.Attr) slog.Handler { return moves{m.Handler.WithAttrs(a), m.moved} }
+
+func (m moves) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "moved" {
+		row := map[string]string{}
+		r.Attrs(func(a slog.Attr) bool {
+			row[a.Key] = a.Value.String()
+			return true
+		})
+		m.moved(row["from"], row["event"])
+	}
+	if !m.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return m.Handler.Handle(ctx, r)
 }
 
 type testWriter struct{ t *testing.T }

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/seed-111f5b8e/supervisord/brokers/memory"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
+	"github.com/seed-111f5b8e/supervisord/supervisor/lifecycle"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -66,7 +68,20 @@ func TestSimulation(t *testing.T) {
 type sometimes struct {
 	handled, acked, deadLettered, returned, abandoned, late, panics  atomic.Int64
 	cutBusy, frozenBusy, storeFaults, restarts, rebalances, overtook atomic.Int64
-	clean, unclean, crashes, checked                                 atomic.Int64
+	clean, unclean, crashes, checked, lost, forbidden, seeks         atomic.Int64
+
+	mu sync.Mutex
+	// rows of the transition table that were taken, by state and event.
+	rows map[[2]string]int
+}
+
+func (m *sometimes) moved(from, event string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rows == nil {
+		m.rows = map[[2]string]int{}
+	}
+	m.rows[[2]string{from, event}]++
 }
 
 func (m *sometimes) counters() map[string]*atomic.Int64 {
@@ -75,6 +90,7 @@ func (m *sometimes) counters() map[string]*atomic.Int64 {
 		"abandoned": &m.abandoned, "late": &m.late, "panics": &m.panics, "cut while busy": &m.cutBusy,
 		"frozen while busy": &m.frozenBusy, "store faults": &m.storeFaults, "restarts": &m.restarts,
 		"rebalances": &m.rebalances, "crashes": &m.crashes, "receipts checked": &m.checked, "overtaken": &m.overtook, "clean receipts": &m.clean, "unclean receipts": &m.unclean,
+		"connections lost": &m.lost, "rights revoked": &m.forbidden, "seeks": &m.seeks,
 	}
 }
 
@@ -83,7 +99,14 @@ func (m *sometimes) String() string {
 	for name, n := range m.counters() {
 		out = append(out, fmt.Sprintf("%s %d", name, n.Load()))
 	}
-	return strings.Join(out, ", ")
+	slices.Sort(out)
+	taken := 0
+	for _, row := range lifecycle.Table() {
+		if m.rows[[2]string{row.From.String(), row.On.String()}] > 0 {
+			taken++
+		}
+	}
+	return strings.Join(out, ", ") + fmt.Sprintf("; %d of %d rows of the transition table", taken, len(lifecycle.Table()))
 }
 
 func (m *sometimes) check(t *testing.T) {
@@ -91,6 +114,11 @@ func (m *sometimes) check(t *testing.T) {
 	for name, n := range m.counters() {
 		if n.Load() == 0 {
 			t.Errorf("never met: %s", name)
+		}
+	}
+	for _, row := range lifecycle.Table() {
+		if m.rows[[2]string{row.From.String(), row.On.String()}] == 0 {
+			t.Errorf("never taken: %v on %v", row.From, row.On)
 		}
 	}
 }
@@ -128,6 +156,7 @@ func simulate(t *testing.T, seed uint64, met *sometimes) {
 		}
 		s.faulty = s.rnd.IntN(4) > 0
 		s.rig = newRig(t, dir, memory.Options{CreateTargets: true})
+		s.rig.moved = met.moved
 		s.start()
 		s.setUp()
 		for range 20 + s.rnd.IntN(30) {

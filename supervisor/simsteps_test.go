@@ -3,6 +3,7 @@ package supervisor_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 func (s *sim) step() {
 	name := s.names[s.rnd.IntN(len(s.names))]
 	dice := s.rnd.IntN(100)
-	switch {
+	switch leaked := s.rig.get(name).GetStatus().GetLeakedHandlers(); {
+	case leaked > 0 && s.faulty && dice%3 == 0:
+		s.squeeze(name, leaked)
 	case dice < 15:
 		s.more(name, 1+s.rnd.IntN(40))
 	case dice < 60:
@@ -29,6 +32,8 @@ func (s *sim) step() {
 		s.restart()
 	case dice < 73:
 		s.crash()
+	case dice < 76:
+		s.seekTail(name)
 	default:
 		if s.faulty {
 			s.breakSomething(name)
@@ -70,6 +75,42 @@ func (s *sim) verb(name string) {
 	var e *supervisor.Error
 	if err != nil && (!errors.As(err, &e) || !storeDown(err) && e.Reason != pb.ErrorReason_ERROR_REASON_INVALID_STATE_TRANSITION) {
 		s.t.Errorf("%v of %s: %v", v, name, err)
+	}
+}
+
+// squeeze leaves, while the broker is lost, no slots but those that leaked
+// handlers hold.
+func (s *sim) squeeze(name string, leaked int32) {
+	s.broker.Cut()
+	time.Sleep(time.Second)
+	_, err := s.rig.try(pb.Verb_VERB_SCALE, name, func(c *supervisor.Command) { c.Concurrency = leaked })
+	if err != nil && !storeDown(err) {
+		s.t.Errorf("scale of %s: %v", name, err)
+	}
+}
+
+// seekTail moves positions to where they are committed already, which loses and
+// repeats nothing: it meets the states that a seek is refused in, and the faults.
+func (s *sim) seekTail(name string) {
+	at := s.broker.Committed(name)
+	if len(at) == 0 {
+		return
+	}
+	var ps []*pb.Position
+	for i, p := range at {
+		ps = append(ps, &pb.Position{Origin: strconv.Itoa(i), Position: p})
+	}
+	began := time.Now()
+	_, err := s.rig.s.Seek(s.rig.ctx, "sim", &pb.SeekRequest{Name: name, To: &pb.SeekRequest_Positions{Positions: &pb.Positions{Positions: ps}}})
+	if d := time.Since(began); d > 30*time.Second {
+		s.t.Errorf("seek of %s took %v", name, d)
+	}
+	var e *supervisor.Error
+	if err != nil && !errors.As(err, &e) {
+		s.t.Errorf("seek of %s: %v", name, err)
+	}
+	if err == nil {
+		s.met.seeks.Add(1)
 	}
 }
 
@@ -181,7 +222,16 @@ func (s *sim) breakSomething(name string) {
 		busy = 1
 	}
 	class := []brokers.Class{brokers.Transient, brokers.Unreachable}[s.rnd.IntN(2)]
-	switch s.rnd.IntN(9) {
+	switch s.rnd.IntN(11) {
+	case 9:
+		s.broker.Lose()
+		s.met.lost.Add(1)
+	case 10:
+		if s.rnd.IntN(3) > 0 {
+			s.permit()
+		} else if err := s.broker.Forbid(name, "access refused"); err == nil {
+			s.met.forbidden.Add(1)
+		}
 	case 0:
 		s.broker.Cut()
 		s.met.cutBusy.Add(busy)
@@ -192,9 +242,9 @@ func (s *sim) breakSomething(name string) {
 		s.broker.Freeze()
 		s.met.frozenBusy.Add(busy)
 	case 5:
-		s.broker.Fail(memory.Failure{Op: memory.Op(s.rnd.IntN(9)), Times: 1 + s.rnd.IntN(3), Class: class, Done: s.rnd.IntN(2) == 0})
+		s.broker.Fail(memory.Failure{Op: memory.Op(s.rnd.IntN(10)), Times: 1 + s.rnd.IntN(3), Class: class, Done: s.rnd.IntN(2) == 0})
 	case 6:
-		s.broker.Delay(memory.Op(s.rnd.IntN(9)), time.Duration(s.rnd.IntN(2000))*time.Millisecond)
+		s.broker.Delay(memory.Op(s.rnd.IntN(10)), time.Duration(s.rnd.IntN(2000))*time.Millisecond)
 	case 7:
 		if err := s.broker.Rebalance(name); err == nil {
 			s.met.rebalances.Add(busy)
@@ -227,12 +277,23 @@ func (s *sim) checkAll() {
 	}
 }
 
+// permit gives back all rights.
+func (s *sim) permit() {
+	for _, n := range s.names {
+		if err := s.broker.Permit(n); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
 // heal ends all faults.
 func (s *sim) heal() {
+	s.permit()
 	s.setFault(nil)
 	s.broker.Heal()
 	s.broker.Thaw()
-	for op := range memory.Op(9) {
+	s.broker.FailNoMore()
+	for op := range memory.Op(10) {
 		s.broker.Delay(op, 0)
 	}
 	time.Sleep(time.Minute) // deaf handlers return, slots come back
