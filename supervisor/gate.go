@@ -185,18 +185,6 @@ func (p *pool) giveBackOne(d *brokers.Delivery) {
 	p.spawn()
 }
 
-// find is the item of a delivery; nil when it is gone.
-func (p *pool) find(d *brokers.Delivery) *item {
-	for s := p.first; s != nil; s = s.next {
-		for i := range s.items {
-			if it := &s.items[i]; it.d == d && it.state != gone {
-				return it
-			}
-		}
-	}
-	return nil
-}
-
 // abandon gives up on calls that still run: their slots are lost until they
 // return, their results will not be sent. The deliveries are the caller's to
 // give back.

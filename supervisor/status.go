@@ -223,3 +223,15 @@ func (p *pool) describe(it *item, now int64, running bool) *pb.InFlightMessage {
 	}
 	return m
 }
+
+// find is the item of a delivery; nil when it is gone.
+func (p *pool) find(d *brokers.Delivery) *item {
+	for s := p.first; s != nil; s = s.next {
+		for i := range s.items {
+			if it := &s.items[i]; it.d == d && it.state != gone {
+				return it
+			}
+		}
+	}
+	return nil
+}
