@@ -7,8 +7,10 @@ import (
 	"os"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
+	"github.com/seed-111f5b8e/supervisord/brokers/kafka"
 	"github.com/seed-111f5b8e/supervisord/brokers/memory"
 	"github.com/seed-111f5b8e/supervisord/brokers/nats"
+	"github.com/seed-111f5b8e/supervisord/brokers/rabbitmq"
 	"github.com/seed-111f5b8e/supervisord/supervisor/daemon"
 	"github.com/spf13/cobra"
 )
@@ -25,5 +27,5 @@ func main() {
 
 // drivers lists the brokers of this program; a new one is added here.
 func drivers() []brokers.Driver {
-	return []brokers.Driver{&memory.Driver{}, nats.Driver{}}
+	return []brokers.Driver{&memory.Driver{}, nats.Driver{}, rabbitmq.Driver{}, kafka.Driver{}}
 }
