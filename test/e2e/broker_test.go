@@ -14,7 +14,7 @@ import (
 func TestBrokerKilledAndRestarted(t *testing.T) { onEach(t, killBroker) }
 
 func killBroker(t *testing.T, f fixture) {
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	base := w.baseline()
 	p := w.load(gentle)
 	for range 5 {
@@ -34,7 +34,7 @@ func killBroker(t *testing.T, f fixture) {
 func TestBrokerFrozen(t *testing.T) { onEach(t, freezeBroker) }
 
 func freezeBroker(t *testing.T, f fixture) {
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	base := w.baseline()
 	p := w.load(gentle)
 	w.awaitCalls(300)
@@ -60,7 +60,7 @@ func closeConnections(t *testing.T, f fixture) {
 		t.Log("this broker's operators cannot close connections")
 		return
 	}
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	base := w.baseline()
 	p := w.load(gentle)
 	w.awaitCalls(300)

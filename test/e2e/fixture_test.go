@@ -10,6 +10,8 @@ import (
 // fixture is a real broker with a place for each consumer of one world. Its
 // methods are safe for concurrent use.
 type fixture interface {
+	// consumers is how many a scenario has.
+	consumers() int
 	// open readies the broker and the places, until the test ends.
 	open(t *testing.T, names []string)
 	// connection is the broker's part of the daemon's configuration.
@@ -43,7 +45,9 @@ type closesConnections interface {
 // fixtures has each broker of this package, by the name of its subtest.
 func fixtures() map[string]func() fixture {
 	return map[string]func() fixture{
-		"nats": func() fixture { return &natsFixture{} },
+		"nats":     func() fixture { return &natsFixture{} },
+		"rabbitmq": func() fixture { return &rabbitmqFixture{} },
+		"kafka":    func() fixture { return &kafkaFixture{} },
 	}
 }
 

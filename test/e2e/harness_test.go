@@ -94,6 +94,9 @@ type world struct {
 	names  []string
 }
 
+// password is the daemon's on brokers that want one; it finds it in passwordEnv.
+const password, passwordEnv = "secret", "E2E_PASSWORD"
+
 const httpHandler, deafHandler = `http: {url: "%s/%s"}`, `go: {name: deaf}`
 
 func newWorld(t *testing.T, f fixture, consumers int) *world {
@@ -131,8 +134,9 @@ func newWorldWith(t *testing.T, f fixture, consumers int, handler string) *world
 		c := exec.Command(program, "serve", "--config", filepath.Join(w.dir, "config.yaml"),
 			"--data-dir", filepath.Join(w.dir, "data"), "--listen", "unix://"+w.socket, "--http", fmt.Sprintf("127.0.0.1:%d", w.http),
 			"--apply", filepath.Join(w.dir, "specs"))
+		c.Env = append(os.Environ(), passwordEnv+"="+password)
 		if handler == deafHandler {
-			c.Env = append(os.Environ(), ledgerEnv+"="+w.ledger.url)
+			c.Env = append(c.Env, ledgerEnv+"="+w.ledger.url)
 		}
 		return c
 	}}

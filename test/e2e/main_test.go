@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
+	"github.com/seed-111f5b8e/supervisord/brokers/kafka"
 	"github.com/seed-111f5b8e/supervisord/brokers/nats"
+	"github.com/seed-111f5b8e/supervisord/brokers/rabbitmq"
 	"github.com/seed-111f5b8e/supervisord/supervisor"
 	"github.com/seed-111f5b8e/supervisord/supervisor/daemon"
 )
@@ -54,6 +56,7 @@ func build(m *testing.M) (int, error) {
 			return 0, fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 		}
 	}
+	defer shared.stop()
 	return m.Run(), nil
 }
 
@@ -72,7 +75,7 @@ func runDaemon(url string) {
 		return supervisor.Ack()
 	})
 	p := daemon.Program{
-		Drivers: []brokers.Driver{nats.Driver{}}, Handlers: map[string]supervisor.Handler{"deaf": deaf},
+		Drivers: []brokers.Driver{nats.Driver{}, rabbitmq.Driver{}, kafka.Driver{}}, Handlers: map[string]supervisor.Handler{"deaf": deaf},
 	}
 	os.Exit(daemon.ExitCode(p.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)))
 }

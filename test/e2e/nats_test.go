@@ -84,6 +84,8 @@ func (f *natsFixture) open(t *testing.T, _ []string) {
 	}
 }
 
+func (*natsFixture) consumers() int { return 20 }
+
 func (f *natsFixture) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", f.port) }
 
 func (f *natsFixture) ready(ctx context.Context) error {

@@ -102,10 +102,15 @@ func (w *world) nothingLeft() {
 
 func (w *world) awaitLeft(name string) {
 	w.t.Helper()
+	last := -1
 	w.eventually("nothing is left of "+name, 20*time.Second, func() bool {
 		ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 		defer cancel()
 		n, err := w.left(ctx, name)
+		if n != last || err != nil {
+			w.t.Logf("%d left of %s (%v)", n, name, err)
+		}
+		last = n
 		return err == nil && n == 0
 	})
 }

@@ -20,7 +20,7 @@ const budget = 8 * time.Second
 func TestSIGTERMUnderLoad(t *testing.T) { onEach(t, terminate) }
 
 func terminate(t *testing.T, f fixture) {
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	p := w.load(gentle)
 	w.eventually("some load", 30*time.Second, func() bool { return w.ledger.calls()["c00"] > 50 })
 	w.daemon.signal(syscall.SIGTERM)
@@ -63,7 +63,7 @@ func (w *world) hang(id string) (p *publisher, release func()) {
 func TestSIGTERMWithASlowHandler(t *testing.T) { onEach(t, terminateSlow) }
 
 func terminateSlow(t *testing.T, f fixture) {
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	p, release := w.hang("c00-7")
 	began := time.Now()
 	w.daemon.signal(syscall.SIGTERM)
@@ -85,7 +85,7 @@ func terminateSlow(t *testing.T, f fixture) {
 func TestSIGTERMWithAHungHandler(t *testing.T) { onEach(t, terminateHung) }
 
 func terminateHung(t *testing.T, f fixture) {
-	w := newWorldWith(t, f, 20, deafHandler)
+	w := newWorldWith(t, f, f.consumers(), deafHandler)
 	const hung = "c00-7"
 	p, release := w.hang(hung)
 	w.daemon.signal(syscall.SIGTERM)
@@ -109,7 +109,7 @@ func terminateHung(t *testing.T, f fixture) {
 func TestKillTheDaemon(t *testing.T) { onEach(t, killDaemon) }
 
 func killDaemon(t *testing.T, f fixture) {
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))

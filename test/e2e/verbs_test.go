@@ -7,16 +7,13 @@ import (
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
 
-// verbRounds is how often each verb is carried out.
-const verbRounds = 20
-
 // TestVerbsUnderLoad moves one consumer after another by each verb while its
 // neighbours run: nothing is lost, a clean verb repeats nothing, and the
 // neighbours keep their rates.
 func TestVerbsUnderLoad(t *testing.T) { onEachAlone(t, verbsUnderLoad) }
 
 func verbsUnderLoad(t *testing.T, f fixture) {
-	w := newWorld(t, f, 20)
+	w := newWorld(t, f, f.consumers())
 	p := w.load(30 * time.Millisecond)
 	verbs := map[string]func(string) *pb.Receipt{
 		"pause": w.pauseResume, "drain": w.drainStart, "stop": w.stopStart, "kill": w.killStart, "restart": w.restartOne,
@@ -24,7 +21,7 @@ func verbsUnderLoad(t *testing.T, f fixture) {
 	n, unclean := 0, 0
 	neighbours := &rates{w: w, p: p}
 	for name, verb := range verbs {
-		for range verbRounds {
+		for range 2 * f.consumers() {
 			victim := w.names[n%len(w.names)]
 			n++
 			neighbours.begin()

@@ -33,6 +33,9 @@ type Command struct {
 	Ready func(context.Context) error
 }
 
+// ErrRuns means that a broker was started which runs already.
+var ErrRuns = errors.New("the broker runs already")
+
 // Process is one broker, run again by Start after each Kill. Its methods are
 // safe for concurrent use.
 type Process struct {
@@ -52,7 +55,7 @@ func (p *Process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running() {
-		return errors.New("the broker runs already")
+		return ErrRuns
 	}
 	if err := p.launch(); err != nil {
 		return err
