@@ -140,6 +140,8 @@ type Features struct {
 	Survives bool
 	// Credentials are checked by the broker.
 	Credentials bool
+	// Revokes: a right that is taken away ends what began with it.
+	Revokes bool
 	// Create: the driver makes a missing source when the spec says so.
 	Create bool
 	// Members are counted by the harness.
@@ -200,21 +202,23 @@ func (b *behaviour) possible(f Features) bool {
 }
 
 // Run checks a driver on one broker. The behaviours share a connection, and at
-// the end no goroutine is left.
-func Run(t *testing.T, h Harness) {
+// the end no goroutine is left but the harness's own.
+func Run(t *testing.T, h Harness, own ...goleak.Option) {
 	t.Helper()
-	before := goleak.IgnoreCurrent()
+	own = append(own, goleak.IgnoreCurrent())
 	s := newSuite(t, h)
 	s.each(t, func(t *testing.T, b *behaviour) { s.check(t, b) })
 	s.close(t)
-	(&run{T: t, suite: s}).eventually("goroutines end", func(context.Context) error { return goleak.Find(before) })
+	(&run{T: t, suite: s}).eventually("goroutines end", func(context.Context) error { return goleak.Find(own...) })
 }
 
 // RunInBubbles checks a driver in virtual time: each behaviour in a bubble of its
 // own, with a harness of its own.
 func RunInBubbles(t *testing.T, fresh func() Harness) {
 	t.Helper()
-	newSuite(t, fresh()).each(t, func(t *testing.T, b *behaviour) {
+	all := newSuite(t, fresh())
+	defer all.close(t)
+	all.each(t, func(t *testing.T, b *behaviour) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSuite(t, fresh())
 			s.check(t, b)

@@ -16,7 +16,8 @@ func sources() []behaviour {
 		{name: "DeletedWhileIdle", run: deletedWhileIdle, faults: []Fault{Delete}},
 		{name: "DeletedWhileHeld", run: deletedWhileHeld, faults: []Fault{Delete}},
 		{name: "CredentialsRefused", run: credentialsRefused, needs: func(f Features) bool { return f.Credentials }},
-		{name: "RightsRevoked", run: rightsRevoked, faults: []Fault{Forbid, Permit}},
+		{name: "RightsRefused", run: rightsRefused, faults: []Fault{Forbid, Permit}},
+		{name: "RightsRevoked", run: rightsRevoked, faults: []Fault{Forbid, Permit}, needs: func(f Features) bool { return f.Revokes }},
 	}
 }
 
@@ -108,8 +109,22 @@ func credentialsRefused(r *run) {
 	r.class("open with wrong credentials", err, brokers.Refused)
 }
 
-// Rights taken away end the subscription with class Refused, and so does
-// subscribing again until they are back.
+// Without rights Subscribe is Refused, until they are there.
+func rightsRefused(r *run) {
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, 5)
+	r.disturb(Forbid, s)
+	ctx, cancel := r.within(r.features.Patience)
+	defer cancel()
+	_, err := r.conn.Subscribe(ctx, r.plan(s).Source, &observer{})
+	r.disturb(Permit, s)
+	r.class("subscribe without rights", err, brokers.Refused)
+	r.drained(s, bodies(0, 5))
+}
+
+// Where the broker looks at rights all the time, taking them away ends the
+// subscription with class Refused, and so does subscribing again until they are
+// back.
 func rightsRevoked(r *run) {
 	s := r.source(SourceOptions{})
 	r.publish(s, 0, 5)

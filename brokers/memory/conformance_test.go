@@ -32,7 +32,7 @@ func newHarness(o memory.QueueOptions, change func(*brokertest.Features)) *harne
 			brokertest.Recreate, brokertest.Forbid, brokertest.Permit, brokertest.Redeliver, brokertest.Lose,
 			brokertest.Block, brokertest.Unblock,
 		},
-		Credentials: true, Create: true, Members: true, Order: true,
+		Credentials: true, Revokes: true, Create: true, Members: true, Order: true,
 		Names: true, Keys: true, Headers: true,
 		Quiet: 20 * time.Millisecond, Prompt: time.Second,
 	}

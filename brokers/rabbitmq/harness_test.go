@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	"github.com/seed-111f5b8e/supervisord/brokers/brokertest"
@@ -210,11 +211,11 @@ func (h *harness) Disturb(ctx context.Context, f brokertest.Fault, s *supervisor
 	case brokertest.Cut, brokertest.Lose:
 		h.proxy.cut()
 	case brokertest.Freeze:
-		h.Freeze()
+		h.freeze()
 	case brokertest.Thaw:
 		h.Thaw()
 	case brokertest.Kill:
-		if err := h.flush(ctx, queue(s)); err != nil {
+		if err := errors.Join(h.flush(ctx, queue(s)), h.Flush(ctx)); err != nil {
 			return err
 		}
 		h.Kill()
@@ -250,7 +251,8 @@ func TestConformance(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			h := newHarness(t, s, kind.name+"-")
 			h.quorum, h.singleActive = kind.quorum, kind.singleActive
-			brokertest.Run(t, h)
+			// Whoever waits for the end of a server that was restarted.
+			brokertest.Run(t, h, goleak.IgnoreAnyFunction("github.com/seed-111f5b8e/supervisord/test/node.(*Process).launch.func2"))
 		})
 	}
 }

@@ -159,6 +159,9 @@ func (s *subscription) resume(turn int) error {
 	}
 	deliveries, err := s.consume()
 	if err != nil {
+		if s.l.amqp.IsClosed() {
+			err = s.l.lost(errorOf(err))
+		}
 		err = s.src.classify(s.op, err)
 		s.fail(err)
 		return err

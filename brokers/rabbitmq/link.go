@@ -97,3 +97,12 @@ func unreachable(op string, err error) error {
 	}
 	return &brokers.Error{Class: brokers.Unreachable, Op: op, Err: err, Remedy: "is RabbitMQ listening there?"}
 }
+
+// errorOf is the library's error in err, or nil.
+func errorOf(err error) *amqp.Error {
+	var said *amqp.Error
+	if errors.As(err, &said) {
+		return said
+	}
+	return nil
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,9 +79,11 @@ spawn(fun() ->
   end,
   Accept = fun(Next) ->
     {ok, S} = gen_tcp:accept(L),
-    Answer = try {ok, Line} = gen_tcp:recv(S, 0), Serve(Line) catch _:E -> E end,
-    gen_tcp:send(S, io_lib:format("~0p~n", [Answer])),
-    gen_tcp:close(S),
+    spawn(fun() ->
+      Answer = try {ok, Line} = gen_tcp:recv(S, 0), Serve(Line) catch _:E -> E end,
+      gen_tcp:send(S, io_lib:format("~0p~n", [Answer])),
+      gen_tcp:close(S)
+    end),
     Next(Next)
   end,
   Accept(Accept)
@@ -135,6 +138,34 @@ func (s *server) restart(ctx context.Context) error {
 		return err
 	}
 	return s.listen(ctx)
+}
+
+// freeze returns when all of the server stands still.
+func (s *server) freeze() {
+	s.tb.Helper()
+	s.Freeze()
+	stat := fmt.Sprintf("/proc/%d/stat", s.PIDs()[0])
+	poll(s.tb, patience, "the server stops", func() bool {
+		text, err := os.ReadFile(stat)
+		_, after, _ := strings.Cut(string(text), ") ")
+		return err == nil && strings.HasPrefix(after, "T")
+	})
+}
+
+// poll tries until f is true.
+func poll(tb testing.TB, limit time.Duration, what string, f func() bool) {
+	tb.Helper()
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			tb.Fatalf("not within %v: %s", limit, what)
+		}
+	}
 }
 
 // alarm raises the memory alarm, or ends it.

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -43,6 +44,11 @@ type source struct {
 	linger time.Duration
 	// withKey: deliveries carry their routing key as Key.
 	withKey bool
+	// expires: the queue deletes itself when it has no consumer for a while.
+	expires bool
+
+	// facts are what the queue was found to be; nil before.
+	facts atomic.Pointer[facts]
 }
 
 type binding struct {
@@ -173,6 +179,7 @@ func (f *faults) checkArguments(in *supervisorv1.RabbitmqSource, s *source) {
 	if active, ok := s.declare["x-single-active-consumer"].(bool); ok && active {
 		s.strict = true
 	}
+	_, s.expires = s.declare["x-expires"]
 	if in.DeliveryLimit == nil {
 		return
 	}

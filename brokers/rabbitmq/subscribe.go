@@ -24,12 +24,19 @@ func (c *conn) Subscribe(ctx context.Context, from any, _ brokers.Observer) (bro
 		s := newSubscription(c, l, src, op)
 		if err := s.begin(ctx); err != nil {
 			c.release(l)
+			if l.amqp.IsClosed() {
+				err = l.lost(errorOf(err)) // by whose fault is not known
+			}
 			return nil, err
 		}
 		return s, nil
 	}, func(s *subscription) { s.end() })
 	if err != nil {
-		return nil, src.classify(op, err)
+		err = src.classify(op, err)
+		if brokers.ClassOf(err) == brokers.Missing {
+			src.facts.Store(nil) // it may come back as another
+		}
+		return nil, err
 	}
 	return s, nil
 }
@@ -42,25 +49,7 @@ func newSubscription(c *conn, l *link, src *source, op string) *subscription {
 		ended:  make(chan struct{}),
 		wake:   make(chan struct{}, 1),
 	}
-	counts := l.version.nackCounts()
-	s.nackFirst = src.quorum && !counts && !src.strict
-	s.caps = brokers.Capabilities{
-		Pause:          src.pause(),
-		GiveBackCounts: src.quorum && !s.nackFirst,
-		Lag:            true,
-	}
 	return s
-}
-
-// pause says what pausing does beyond this process.
-func (s *source) pause() string {
-	switch {
-	case s.strict:
-		return "this consumer leaves the queue and another of the queue's consumers becomes the active one; with none the messages wait"
-	case s.exclusive:
-		return "this consumer leaves the queue, and with it its exclusive right: whoever consumes first takes the messages"
-	}
-	return "this consumer leaves the queue: its other consumers get the messages, with none they wait; a queue that deletes itself after its last consumer is deleted"
 }
 
 // begin declares, opens the channel and consumes. When ctx ends meanwhile it
@@ -70,6 +59,9 @@ func (s *subscription) begin(ctx context.Context) error {
 		if err := s.declare(); err != nil {
 			return err
 		}
+	}
+	if err := s.look(); err != nil {
+		return err
 	}
 	ch, err := s.l.amqp.Channel()
 	if err != nil {

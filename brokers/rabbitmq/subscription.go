@@ -106,6 +106,9 @@ func (s *subscription) fail(err error) {
 	}
 	s.err, s.intake = err, ignore
 	s.held, s.heldBytes = nil, 0
+	if brokers.ClassOf(err) == brokers.Missing {
+		s.src.facts.Store(nil) // it may come back as another
+	}
 	s.poke()
 }
 
