@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 	"github.com/seed-111f5b8e/supervisord/brokers/memory"
@@ -16,9 +15,7 @@ import (
 )
 
 const (
-	// coreInFlight bounds both sides; a batch of the endless source has at most
-	// 128 messages.
-	coreInFlight  = 1000
+	// A batch of the endless source has at most 128 messages.
 	coreBody      = 100
 	corePartition = 8
 	coreLanes     = 8
@@ -106,7 +103,7 @@ func memorySource(queue string) *pb.Source {
 
 // spec is the consumer of a case.
 func (c coreCase) spec() *pb.ConsumerSpec {
-	return newSpec("core", memorySource(endlessQueue), inFlight(coreInFlight), func(s *pb.ConsumerSpec) {
+	return newSpec("core", memorySource(endlessQueue), bounded, func(s *pb.ConsumerSpec) {
 		s.Ordering, s.Concurrency = c.ordering, new(c.concurrency)
 		if c.ordering == pb.Ordering_ORDERING_KEY {
 			s.Lanes = new(int32(coreLanes))
@@ -120,14 +117,7 @@ func (c coreCase) supervised(ctx context.Context) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := newHost(&memory.Driver{Broker: broker}, memoryConnection(), map[string]supervisor.Handler{handlerName: c.handler})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(h.apply(ctx, c.spec()), h.pause(ctx, "core")); err != nil {
-		return nil, errors.Join(err, h.close(ctx))
-	}
-	return h, nil
+	return supervise(ctx, &memory.Driver{Broker: broker}, memoryConnection(), c.spec(), c.handler)
 }
 
 // raw is the same work by the driver alone. Call the returned function to end it.
@@ -145,12 +135,12 @@ func (c coreCase) raw(ctx context.Context) (*rawLoop, func() error, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close(ctx))
 	}
-	r := &rawLoop{sub: sub, credit: brokers.Credit{Messages: coreInFlight, Bytes: 1 << 30}}
+	r := &rawLoop{sub: sub, credit: brokers.Credit{Messages: mostInFlight, Bytes: 1 << 30}}
 	return r, func() error { return closeAll(ctx, conn, sub) }, nil
 }
 
 // against compares the case with its raw loop.
-func (c coreCase) against(ctx context.Context, p pace) (comparison, error) {
+func (c coreCase) against(ctx context.Context, p *settings) (comparison, error) {
 	raw, end, err := c.raw(ctx)
 	if err != nil {
 		return comparison{}, err
@@ -159,7 +149,10 @@ func (c coreCase) against(ctx context.Context, p pace) (comparison, error) {
 	if err != nil {
 		return comparison{}, errors.Join(err, end())
 	}
-	out, err := compare(ctx, p, raw.side("raw"), h.side("core"))
+	out, err := compare(ctx, p.pace, raw.side("raw"), h.side("core"))
+	if err == nil {
+		err = p.profiled(ctx, h.side("core"))
+	}
 	return out, errors.Join(err, end(), h.close(ctx))
 }
 
@@ -177,17 +170,9 @@ func (c coreCase) rawTwice(ctx context.Context, p pace) (comparison, error) {
 	return out, errors.Join(err, endA(), endB())
 }
 
-func paceFlags(fs *flag.FlagSet) (*pace, *string) {
-	p := &pace{}
-	fs.IntVar(&p.reps, "reps", 40, "repetitions of each comparison")
-	fs.DurationVar(&p.slice, "slice", 250*time.Millisecond, "how long each side works at a time")
-	fs.DurationVar(&p.warm, "warm", 30*time.Millisecond, "how long it works before it is measured")
-	return p, fs.String("results", "", "also put the table into this file (bench/RESULTS.md)")
-}
-
 // runCore measures the message path on the memory driver's endless source.
 func runCore(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) error {
-	p, results := paceFlags(fs)
+	p := settingsFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -197,12 +182,15 @@ func runCore(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) 
 		head:  []string{"case", "ns/msg", "raw ns/msg", "ratio (p10-p90)", "CPU ns/msg", "allocs/msg beyond raw", "bytes/msg beyond raw"},
 	}
 	cases := coreCases()
-	twice, err := cases[0].rawTwice(ctx, *p)
+	twice, err := cases[0].rawTwice(ctx, p.pace)
 	if err != nil {
 		return err
 	}
 	for _, c := range cases {
-		got, err := c.against(ctx, *p)
+		if !p.wants(c.name) {
+			continue
+		}
+		got, err := c.against(ctx, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -214,7 +202,7 @@ func runCore(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) 
 	}
 	r.notef("Raw is a loop over the driver's Receive and Settle with the same bounds; %d repetitions of %s. Raw against raw: %s%s.",
 		p.reps, p.slice, ratio(twice), void(twice))
-	return r.publish(w, *results)
+	return r.publish(w, p.results)
 }
 
 // void says when two equal sides came out so unequal that nothing counts.

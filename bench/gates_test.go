@@ -84,24 +84,66 @@ func TestMessagesCostNoAllocations(t *testing.T) {
 
 func TestIdleConsumersAreSmall(t *testing.T) {
 	const n = 500
-	setup := memoryIdle(n)
-	bare, err := setup.bare(t.Context())
+	for _, kind := range []struct {
+		name  string
+		setup func(t *testing.T) idleSetup
+	}{{"memory", memoryGate(n)}, {"rabbitmq", rabbitGate(n)}} {
+		t.Run(kind.name, func(t *testing.T) {
+			bare, err := kind.setup(t).bare(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosted, err := kind.setup(t).hosted(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := hosted.minus(bare)
+			t.Logf("supervised: %d bytes (%d heap), %.2f goroutines each; own share %d bytes",
+				hosted.live()/n, hosted.Heap/n, float64(hosted.Goroutines)/n, own.live()/n)
+			if got := own.live() / n; got > ownBytesGoal {
+				t.Errorf("an idle consumer's own share is %d bytes, want at most %d", got, ownBytesGoal)
+			}
+			if got := hosted.Goroutines; got/n > ownGoroutinesGoal {
+				t.Errorf("%d idle consumers have %d goroutines, want at most %d each", n, got, ownGoroutinesGoal)
+			}
+		})
+	}
+}
+
+func memoryGate(n int) func(*testing.T) idleSetup {
+	return func(t *testing.T) idleSetup {
+		s, err := memoryIdle(n+1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// rabbitGate has the stub in this process: it has a goroutine for each of its
+// connections, of which there is one.
+func rabbitGate(n int) func(*testing.T) idleSetup {
+	return func(t *testing.T) idleSetup {
+		s, err := rabbitIdle(n+1, startStub(t).url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+func startStub(t *testing.T) *amqpStub {
+	t.Helper()
+	stub, err := newAMQPStub(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosted, err := memoryIdle(n).hosted(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := hosted.minus(bare)
-	t.Logf("supervised: %d bytes (%d heap), %.2f goroutines each; own share %d bytes",
-		hosted.live()/n, hosted.Heap/n, float64(hosted.Goroutines)/n, own.live()/n)
-	if got := own.live() / n; got > ownBytesGoal {
-		t.Errorf("an idle consumer's own share is %d bytes, want at most %d", got, ownBytesGoal)
-	}
-	if got := hosted.Goroutines; got > ownGoroutinesGoal*n {
-		t.Errorf("%d idle consumers have %d goroutines, want at most %d each", n, got, ownGoroutinesGoal)
-	}
+	t.Cleanup(func() {
+		if err := stub.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return stub
 }
 
 func closeHost(t *testing.T, h *host) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,6 +25,8 @@ const (
 	connection = "main"
 	// handlerName is the Go function that specs name unless told otherwise.
 	handlerName = "noop"
+	// mostInFlight bounds both sides where they do the same work.
+	mostInFlight = 1000
 )
 
 // host is a supervisor as a program embeds it, with its state in a folder that
@@ -60,6 +63,25 @@ func newHost(d brokers.Driver, conn *pb.Connection, functions map[string]supervi
 		return nil, errors.Join(err, st.Close(), os.RemoveAll(dir))
 	}
 	return &host{s, st, dir}, nil
+}
+
+// supervise hosts one consumer that calls handler, and pauses it once it runs.
+func supervise(ctx context.Context, d brokers.Driver, conn *pb.Connection, s *pb.ConsumerSpec, handler supervisor.Handler) (*host, error) {
+	h, err := newHost(d, conn, map[string]supervisor.Handler{handlerName: handler})
+	if err != nil {
+		return nil, err
+	}
+	err = h.apply(ctx, s)
+	if err == nil {
+		err = h.await(ctx, pb.State_STATE_RUNNING, 1, s.GetName())
+	}
+	if err == nil {
+		err = h.pause(ctx, s.GetName())
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.close(ctx))
+	}
+	return h, nil
 }
 
 // close ends all consumers and removes the folder.
@@ -179,12 +201,30 @@ func newSpec(name string, source *pb.Source, change ...func(*pb.ConsumerSpec)) *
 	return s
 }
 
-func inFlight(messages int32) func(*pb.ConsumerSpec) {
-	return func(s *pb.ConsumerSpec) { s.MaxInFlight = &pb.MaxInFlight{Messages: new(messages)} }
+func slots(n int32) func(*pb.ConsumerSpec) {
+	return func(s *pb.ConsumerSpec) { s.Concurrency = new(n) }
 }
+
+// bounded lets at most mostInFlight messages be in flight.
+func bounded(s *pb.ConsumerSpec) { s.MaxInFlight = &pb.MaxInFlight{Messages: new(int32(mostInFlight))} }
 
 func noop() supervisor.Handler {
 	return supervisor.HandlerFunc(func(context.Context, *supervisor.Message) supervisor.Outcome { return supervisor.Ack() })
+}
+
+// ends is what is to be closed, the last first.
+type ends []func(context.Context) error
+
+func (e *ends) add(f func(context.Context) error) { *e = append(*e, f) }
+
+func (e *ends) close(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // also after an interrupt
+	var errs []error
+	for _, f := range slices.Backward(*e) {
+		errs = append(errs, f(ctx))
+	}
+	*e = nil
+	return errors.Join(errs...)
 }
 
 func joinFaults(faults []brokers.Fault) error {

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,15 +15,12 @@ import (
 
 	natsdriver "github.com/seed-111f5b8e/supervisord/brokers/nats"
 	pb "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
-	"github.com/seed-111f5b8e/supervisord/supervisor"
 )
 
 const (
 	natsBody = 100
-	// natsPull is how many messages the raw loops and the driver ask for at once,
-	// natsInFlight the most that is not acked.
-	natsPull     = 500
-	natsInFlight = 1000
+	// natsPull is how many messages the raw loops and the driver ask for at once.
+	natsPull = 500
 	// natsKept bounds a stream; before each slice at least natsReady wait in it.
 	natsKept  = 400_000
 	natsReady = 100_000
@@ -179,7 +175,7 @@ type jetStreamBench struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	made   int
-	ends   []func(context.Context) error
+	ends   ends
 }
 
 func newJetStreamBench(ctx context.Context) (*jetStreamBench, error) {
@@ -188,9 +184,10 @@ func newJetStreamBench(ctx context.Context) (*jetStreamBench, error) {
 		return nil, err
 	}
 	b := &jetStreamBench{server: server}
+	b.ends.add(func(context.Context) error { return server.stop() })
 	b.nc, b.js, err = b.dial()
 	if err != nil {
-		return nil, errors.Join(err, b.close(ctx))
+		return nil, errors.Join(err, b.ends.close(ctx))
 	}
 	return b, nil
 }
@@ -201,16 +198,8 @@ func (b *jetStreamBench) dial() (*nats.Conn, jetstream.JetStream, error) {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2000))
-	b.ends = append(b.ends, func(context.Context) error { nc.Close(); return nil })
+	b.ends.add(func(context.Context) error { nc.Close(); return nil })
 	return nc, js, err
-}
-
-func (b *jetStreamBench) close(ctx context.Context) error {
-	var errs []error
-	for _, end := range slices.Backward(b.ends) {
-		errs = append(errs, end(ctx))
-	}
-	return errors.Join(append(errs, b.server.stop())...)
 }
 
 func (b *jetStreamBench) feed(ctx context.Context) (*feed, error) {
@@ -229,7 +218,7 @@ func (b *jetStreamBench) raw(ctx context.Context, p pull) (side, error) {
 		return side{}, err
 	}
 	c, err := js.CreateConsumer(ctx, f.name, jetstream.ConsumerConfig{
-		Durable: "raw", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: natsInFlight,
+		Durable: "raw", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: mostInFlight,
 	})
 	if err != nil {
 		return side{}, fmt.Errorf("create a durable: %w", err)
@@ -253,20 +242,14 @@ func (b *jetStreamBench) supervised(ctx context.Context) (side, error) {
 	if err != nil {
 		return side{}, err
 	}
-	h, err := newHost(natsdriver.Driver{}, b.server.connection(), map[string]supervisor.Handler{handlerName: noop()})
-	if err != nil {
-		return side{}, err
-	}
-	b.ends = append(b.ends, h.close)
 	name := strings.ToLower(f.name)
-	err = h.apply(ctx, newSpec(name, natsSource(f.name, name), inFlight(natsInFlight)))
+	spec := newSpec(name, natsSource(f.name, name), bounded)
+	h, err := supervise(ctx, natsdriver.Driver{}, b.server.connection(), spec, noop())
 	if err != nil {
 		return side{}, err
 	}
-	if err := h.await(ctx, pb.State_STATE_RUNNING, 1, name); err != nil {
-		return side{}, err
-	}
-	return f.filled(h.side(name), name), h.pause(ctx, name)
+	b.ends.add(h.close)
+	return f.filled(h.side(name), name), nil
 }
 
 func natsSource(stream, durable string) *pb.Source {
@@ -275,38 +258,25 @@ func natsSource(stream, durable string) *pb.Source {
 	}}}
 }
 
-// fastest compares the raw loops with the first and returns the fastest.
+// fastest compares the raw loops and returns the fastest.
 func (b *jetStreamBench) fastest(ctx context.Context, p pace) (pull, string, error) {
-	ways := pulls()
-	p.reps = max(3, p.reps/4)
-	first, err := b.raw(ctx, ways[0])
-	if err != nil {
-		return pull{}, "", err
-	}
-	best, rate := ways[0], 1.0
-	told := []string{ways[0].name + " 1"}
-	for _, way := range ways[1:] {
+	var sides []side
+	for _, way := range pulls() {
 		s, err := b.raw(ctx, way)
 		if err != nil {
 			return pull{}, "", err
 		}
-		c, err := compare(ctx, p, first, s)
-		if err != nil {
-			return pull{}, "", err
-		}
-		told = append(told, fmt.Sprintf("%s %.2f", way.name, c.ratio))
-		if c.ratio > rate {
-			best, rate = way, c.ratio
-		}
+		sides = append(sides, s)
 	}
-	return best, strings.Join(told, ", "), nil
+	best, told, err := fastest(ctx, p, sides...)
+	return pulls()[best], told, err
 }
 
 const jetStreamGoal = 0.9
 
 // runJetStream compares a supervised consumer with the fastest raw loop.
 func runJetStream(ctx context.Context, fs *flag.FlagSet, args []string, w io.Writer) (err error) {
-	p, results := paceFlags(fs)
+	p := settingsFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -319,8 +289,8 @@ func runJetStream(ctx context.Context, fs *flag.FlagSet, args []string, w io.Wri
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close(ctx)) }()
-	best, told, err := b.fastest(ctx, *p)
+	defer func() { err = errors.Join(err, b.ends.close(ctx)) }()
+	best, told, err := b.fastest(ctx, p.pace)
 	if err != nil {
 		return err
 	}
@@ -330,20 +300,23 @@ func runJetStream(ctx context.Context, fs *flag.FlagSet, args []string, w io.Wri
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	twice, err := compare(ctx, *p, raw, again)
+	twice, err := compare(ctx, p.pace, raw, again)
 	if err != nil {
 		return err
 	}
-	got, err := compare(ctx, *p, raw, ours)
+	got, err := compare(ctx, p.pace, raw, ours)
+	if err == nil {
+		err = p.profiled(ctx, ours)
+	}
 	if err != nil {
 		return err
 	}
 	r.side(best.name, got.a, "1")
 	r.side("supervised", got.b, ratio(got))
 	r.notef("Raw loops against the first of them: %s. %d repetitions of %s, pulls of %d, at most %d unacked. Raw against raw: %s%s.",
-		told, p.reps, p.slice, natsPull, natsInFlight, ratio(twice), void(twice))
+		told, p.reps, p.slice, natsPull, mostInFlight, ratio(twice), void(twice))
 	r.notef("Goal: a ratio of at least %.1f: %s.", jetStreamGoal, verdict(got.ratio >= jetStreamGoal))
-	return r.publish(w, *results)
+	return r.publish(w, p.results)
 }
 
 func (r *report) side(name string, f figures, ratio string) {

@@ -34,9 +34,15 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{name: "core", about: "the message path alone, on the memory driver, against its raw loop", run: runCore},
 		{name: "jetstream", about: "consumers on JetStream against the fastest raw pull loop that acks", run: runJetStream},
+		{name: "rabbitmq", about: "consumers on a protocol stub of RabbitMQ against raw loops that ack each and many at once", run: runRabbitMQ},
+		{name: "rabbitmq-real", about: "the same on quorum queues of a RabbitMQ, which must be installed", run: runRabbitMQReal},
+		{name: "kafka", about: "consumers on an endless topic of a fake Kafka against a raw poll loop", run: runKafka},
+		{name: "kafka-real", about: "the same on a Kafka, which must be installed", run: runKafkaReal},
 		{name: "idle", about: "memory and goroutines of idle consumers", run: runIdle},
 		{name: "pause", about: "pausing and killing one of many busy consumers", run: runPause},
 		{name: "idle-part", hidden: true, run: runIdlePart},
+		{name: "amqp-server", hidden: true, run: runAMQPServer},
+		{name: "kafka-server", hidden: true, run: runKafkaServer},
 		{name: "nats-server", hidden: true, run: runNATSServer},
 	}
 }
@@ -55,7 +61,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	usage.WriteString("usage: go run ./bench NAME [flags]; -h shows a benchmark's flags")
 	for _, b := range benchmarks() {
 		if !b.hidden {
-			fmt.Fprintf(&usage, "\n  %-10s %s", b.name, b.about)
+			fmt.Fprintf(&usage, "\n  %-14s %s", b.name, b.about)
 		}
 	}
 	return errors.New(usage.String())

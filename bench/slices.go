@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -28,6 +33,49 @@ type pace struct {
 	slice, warm time.Duration
 }
 
+// settings are the flags that all comparisons have.
+type settings struct {
+	pace
+
+	// results, if not empty, is the file to put the table into.
+	results string
+	// only is part of the names of the cases to run.
+	only string
+	// profile, if not empty, is where to write a CPU profile.
+	profile string
+}
+
+func settingsFlags(fs *flag.FlagSet) *settings {
+	s := &settings{}
+	fs.IntVar(&s.reps, "reps", 40, "repetitions of each comparison")
+	fs.DurationVar(&s.slice, "slice", 250*time.Millisecond, "how long each side works at a time")
+	fs.DurationVar(&s.warm, "warm", 30*time.Millisecond, "how long it works before it is measured")
+	fs.StringVar(&s.results, "results", "", "also put the table into this file (bench/RESULTS.md)")
+	fs.StringVar(&s.only, "case", "", "only the cases whose name contains this")
+	fs.StringVar(&s.profile, "cpuprofile", "", "at last let the last supervised side work for five seconds and write a CPU profile of that into this file")
+	return s
+}
+
+func (s *settings) wants(name string) bool { return strings.Contains(name, s.only) }
+
+// profiled writes a profile of a side alone, if one is wanted.
+func (s *settings) profiled(ctx context.Context, side side) error {
+	if s.profile == "" {
+		return nil
+	}
+	f, err := os.Create(s.profile)
+	if err != nil {
+		return fmt.Errorf("write the profile: %w", err)
+	}
+	p := pace{reps: 1, slice: 5 * time.Second, warm: s.warm}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	_, err = rounds(ctx, p, side)
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
+}
+
 // figures are one side's, one value per slice.
 type figures struct {
 	// perSecond are messages; cpu is time of this process per message; allocs
@@ -43,30 +91,67 @@ type comparison struct {
 	ratio, low, high float64
 }
 
-// compare lets both sides work in slices, the order reversed each repetition.
-func compare(ctx context.Context, p pace, a, b side) (comparison, error) {
-	var c comparison
+// heapFloor is what the daemon adds to the live heap, untouched, so that the
+// collector runs less often; here it serves all sides alike.
+const heapFloor = 32 << 20
+
+// rounds lets the sides work in slices, one after the other, the order reversed
+// each repetition. It returns the figures of each.
+func rounds(ctx context.Context, p pace, sides ...side) ([]figures, error) {
+	ballast := make([]byte, heapFloor)
+	defer runtime.KeepAlive(ballast)
+	out := make([]figures, len(sides))
 	for rep := range p.reps {
-		order := []struct {
-			side side
-			into *figures
-		}{{a, &c.a}, {b, &c.b}}
-		if rep%2 == 1 {
-			slices.Reverse(order)
-		}
-		for _, o := range order {
-			if err := measure(ctx, p, o.side, o.into); err != nil {
-				return c, fmt.Errorf("%s: %w", o.side.name, err)
+		for i := range sides {
+			if rep%2 == 1 {
+				i = len(sides) - 1 - i
+			}
+			if err := measure(ctx, p, sides[i], &out[i]); err != nil {
+				return nil, fmt.Errorf("%s: %w", sides[i].name, err)
 			}
 		}
 	}
-	each := make([]float64, p.reps)
+	return out, nil
+}
+
+// relate compares b with a, of the same rounds.
+func relate(a, b figures) comparison {
+	each := make([]float64, len(a.perSecond))
 	for i := range each {
-		each[i] = c.b.perSecond[i] / c.a.perSecond[i]
+		each[i] = b.perSecond[i] / a.perSecond[i]
 	}
-	c.ratio = median(c.b.perSecond) / median(c.a.perSecond)
-	c.low, c.high = percentile(each, 10), percentile(each, 90)
-	return c, nil
+	return comparison{
+		a: a, b: b,
+		ratio: median(b.perSecond) / median(a.perSecond), low: percentile(each, 10), high: percentile(each, 90),
+	}
+}
+
+// compare lets both sides work and compares b with a.
+func compare(ctx context.Context, p pace, a, b side) (comparison, error) {
+	f, err := rounds(ctx, p, a, b)
+	if err != nil {
+		return comparison{}, err
+	}
+	return relate(f[0], f[1]), nil
+}
+
+// fastest compares ways to do the same, with fewer repetitions, and returns the
+// index of the fastest and what there is to tell.
+func fastest(ctx context.Context, p pace, ways ...side) (int, string, error) {
+	p.reps = max(3, p.reps/4)
+	f, err := rounds(ctx, p, ways...)
+	if err != nil {
+		return 0, "", err
+	}
+	best := 0
+	told := make([]string, len(ways))
+	for i := range ways {
+		told[i] = fmt.Sprintf("%s %.2f", ways[i].name, relate(f[0], f[i]).ratio)
+		if median(f[i].perSecond) > median(f[best].perSecond) {
+			best = i
+		}
+	}
+	return best, strings.Join(told, ", "), nil
 }
 
 // measure lets one side work for one slice.
