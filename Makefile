@@ -7,6 +7,7 @@
 # make proto    the Go code of the API
 # make image    the API that later changes must not break; a release renews it
 # make bench    the measurements of bench/, or those that BENCH names
+# make mutants  known mistakes, one at a time, that the tests must find
 # make fuzz     each fuzz target for FUZZTIME
 #
 # Needed: Go, make and a C compiler (for the race detector). The other tools are
@@ -100,6 +101,10 @@ fuzz:
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+.PHONY: mutants
+mutants:
+	go run ./tools/mutants
 
 .PHONY: clean
 clean:

@@ -66,31 +66,6 @@ func TestSubscriptionsArePacedWithoutFailures(t *testing.T) {
 	})
 }
 
-// A connection that was lost is closed when the last of its subscriptions is,
-// the one of a paused consumer included, which has not noticed the loss.
-func TestLostConnectionIsClosedBehindItsLastSubscription(t *testing.T) {
-	inBubble(t, func(r *rig) {
-		names, specs := many(2)
-		r.apply(specs...)
-		for _, n := range names {
-			r.await(n, pb.State_STATE_RUNNING)
-		}
-		r.do(pb.Verb_VERB_PAUSE, names[0])
-		r.await(names[0], pb.State_STATE_PAUSED)
-		r.broker.Lose()
-		time.Sleep(time.Minute)
-		r.await(names[1], pb.State_STATE_RUNNING)
-		if err := r.broker.Misuse(); err != nil {
-			t.Errorf("while one is paused: %v", err)
-		}
-		r.do(pb.Verb_VERB_RESUME, names[0])
-		r.await(names[0], pb.State_STATE_RUNNING)
-		if n := r.driver.dials.Load(); n != 2 {
-			t.Errorf("%d dials, one after the loss is enough", n-1)
-		}
-	})
-}
-
 // Who is paused hears that the broker has gone, and is not told to be connected;
 // a resume subscribes again.
 func TestPausedHearsOfTheLoss(t *testing.T) {

@@ -155,6 +155,7 @@ func rules() map[string]rule {
 		"test/brokers":       {ours: []string{"test/node", "test/node/kafka", "test/node/rabbitmq"}},
 		"internal/archtest":  {},
 		"tools/gotest":       {},
+		"tools/mutants":      {},
 	}
 }
 
