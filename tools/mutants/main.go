@@ -43,7 +43,12 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	if err := copyTree(ctx, dir); err != nil {
+	tree, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer tree.Close() //nolint:errcheck // a temporary folder
+	if err := copyTree(ctx, tree); err != nil {
 		return err
 	}
 	var errs []error
@@ -54,7 +59,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		}
 		ran++
 		began := time.Now()
-		by, err := m.try(ctx, dir)
+		by, err := m.try(ctx, tree)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
 			fmt.Fprintf(w, "%-48s %v\n", m.name, err)
@@ -70,7 +75,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 }
 
 // copyTree copies what git tracks, as it stands in the work tree.
-func copyTree(ctx context.Context, dir string) error {
+func copyTree(ctx context.Context, tree *os.Root) error {
 	out, err := exec.CommandContext(ctx, "git", "ls-files", "-z").Output()
 	if err != nil {
 		return fmt.Errorf("list the source: %w", err)
@@ -83,11 +88,7 @@ func copyTree(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return err
-		}
-		if err := os.WriteFile(to, b, 0o600); err != nil {
+		if err := errors.Join(tree.MkdirAll(filepath.Dir(name), 0o700), tree.WriteFile(name, b, 0o600)); err != nil {
 			return err
 		}
 	}
@@ -95,12 +96,11 @@ func copyTree(ctx context.Context, dir string) error {
 }
 
 // failed names the tests that failed, the innermost.
-var failed = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`) //nolint:gochecknoglobals // immutable
+var failed = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
 // try makes the mistake, runs the tests, takes it back, and says who found it.
-func (m mutant) try(ctx context.Context, dir string) (by string, err error) {
-	path := filepath.Join(dir, m.file)
-	source, err := os.ReadFile(path)
+func (m mutant) try(ctx context.Context, tree *os.Root) (by string, err error) {
+	source, err := tree.ReadFile(m.file)
 	if err != nil {
 		return "", err
 	}
@@ -108,12 +108,12 @@ func (m mutant) try(ctx context.Context, dir string) (by string, err error) {
 		return "", fmt.Errorf("%s has its place %d times, not once: say anew what it changes", m.file, n)
 	}
 	wrong := bytes.Replace(source, []byte(m.old), []byte(m.new), 1)
-	if err := os.WriteFile(path, wrong, 0o600); err != nil {
+	if err := tree.WriteFile(m.file, wrong, 0o600); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o600)) }()
-	c := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-failfast", "-timeout", "10m", "-run", m.tests}, m.packages...)...) //nolint:gosec // of the table
-	c.Dir = dir
+	defer func() { err = errors.Join(err, tree.WriteFile(m.file, source, 0o600)) }()
+	c := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-failfast", "-timeout", "10m", "-run", m.tests}, m.packages...)...)
+	c.Dir = tree.Name()
 	out, err := c.CombinedOutput()
 	found := failed.FindAllSubmatch(out, -1)
 	switch {
