@@ -58,7 +58,7 @@ func TestSimulation(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d runs; %s", runs, met.String())
+	t.Logf("tally: %d runs; %s", runs, met.String())
 	if runs == simRuns {
 		met.check(t)
 	}

@@ -29,7 +29,7 @@ type summary struct {
 	ran     map[string]int // per package, subtests included
 	failed  int
 	skipped []test
-	suites  []string // what conformance suites say of themselves
+	tallies []string // what tests say that they met: lines that begin with "tally: ", and conformance suites
 }
 
 func newSummary(w io.Writer) *summary {
@@ -69,8 +69,10 @@ func (s *summary) add(e event) {
 		fmt.Fprint(s.w, e.Output)
 	case "output":
 		s.say(t, e.Output)
-		if _, suite, ok := strings.Cut(e.Output, ": brokertest: "); ok {
-			s.suites = append(s.suites, t.name+": "+suite)
+		for _, mark := range []string{": brokertest: ", ": tally: "} {
+			if _, what, ok := strings.Cut(e.Output, mark); ok {
+				s.tallies = append(s.tallies, t.name+": "+what)
+			}
 		}
 	case "pass", "fail", "skip":
 		s.end(t, e.Action)
@@ -142,7 +144,7 @@ func (s *summary) close() error {
 		fmt.Fprintf(s.w, "%6d  %s\n", s.ran[pkg], pkg)
 		total += s.ran[pkg]
 	}
-	for _, text := range slices.Sorted(slices.Values(s.suites)) {
+	for _, text := range slices.Sorted(slices.Values(s.tallies)) {
 		fmt.Fprint(s.w, text)
 	}
 	fmt.Fprintf(s.w, "%6d tests ran, subtests included: %d failed, %d skipped\n", total, s.failed, len(s.skipped))

@@ -30,13 +30,14 @@ const passing = `{"Action":"start","Package":"p"}
 
 func TestPassingIsShortAndCounted(t *testing.T) {
 	printed, err := summed(t, passing+`{"Action":"output","Package":"p","Test":"TestC","Output":"    x.go:1: brokertest: nats: 40 behaviours ran\n"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    x.go:2: tally: 7 runs\n"}
 {"Action":"output","Package":"q","Output":"?   \tq\t[no test files]\n"}
 {"Action":"skip","Package":"q"}
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"TestC: nats: 40 behaviours ran\n", "ok  \tp\t0.1s\n", "?   \tq\t[no test files]\n", "     2  p\n", "2 tests ran, subtests included: 0 failed, 0 skipped"} {
+	for _, want := range []string{"TestC: nats: 40 behaviours ran\n", "TestC: 7 runs\n", "ok  \tp\t0.1s\n", "?   \tq\t[no test files]\n", "     2  p\n", "2 tests ran, subtests included: 0 failed, 0 skipped"} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("%q is missing in:\n%s", want, printed)
 		}
