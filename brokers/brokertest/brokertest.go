@@ -221,8 +221,8 @@ func RunInBubbles(t *testing.T, fresh func() Harness) {
 	all.each(t, func(t *testing.T, b *behaviour) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSuite(t, fresh())
+			t.Cleanup(func() { s.close(t) }) // behind what behaviours left open
 			s.check(t, b)
-			s.close(t)
 		})
 	})
 }

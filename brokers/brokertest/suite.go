@@ -81,7 +81,11 @@ func (s *suite) keptSecret(t *testing.T) {
 	}
 }
 
+// close ends the connection, and a harness that has a Close.
 func (s *suite) close(t *testing.T) {
+	if c, ok := s.h.(interface{ Close() }); ok {
+		defer c.Close()
+	}
 	if s.conn == nil {
 		return
 	}

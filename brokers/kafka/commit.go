@@ -118,28 +118,18 @@ func (s *subscription) commit(ctx context.Context, only []*tracker) error {
 	if len(offers) == 0 {
 		return nil
 	}
-	positions := map[string]map[int32]kgo.EpochOffset{}
-	for _, o := range offers {
-		if positions[o.t.topic] == nil {
-			positions[o.t.topic] = map[int32]kgo.EpochOffset{}
-		}
-		positions[o.t.topic][o.t.partition] = o.at
+	req := s.request(offers)
+	if len(req.Topics) == 0 {
+		return errRetired
 	}
-	// The broker does not check who owns a partition: the fence does, at the last
-	// moment before the request leaves.
-	fence := func(req *kmsg.OffsetCommitRequest) error { return s.fence(req, offers) }
-	var answer *kmsg.OffsetCommitResponse
-	var asked *kmsg.OffsetCommitRequest
-	var failed error
-	s.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, fence), positions,
-		func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-			asked, answer, failed = req, resp, err
-		})
-	if failed != nil {
-		s.doubt(offers, failed)
-		return within(ctx, failed)
+	// Not through the client's own commit: that one waits while the group meets,
+	// which another member can draw out for as long as it likes.
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		s.doubt(offers)
+		return within(ctx, err)
 	}
-	return s.answered(offers, codes(asked, answer))
+	return s.answered(offers, codes(req, resp))
 }
 
 // offers are what is to be committed.
@@ -162,39 +152,35 @@ func (s *subscription) offers(only []*tracker) []offer {
 // errRetired: nothing is left to commit.
 var errRetired = errors.New("the partitions have moved")
 
-// fence takes out of a commit what is no longer this member's, and notes which
-// topic each position is of.
-func (s *subscription) fence(req *kmsg.OffsetCommitRequest, offers []offer) error {
+// request makes a commit of what is this member's at this moment: the broker
+// checks who commits, but not who owns what. It notes which topic each position
+// is of.
+func (s *subscription) request(offers []offer) *kmsg.OffsetCommitRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mine := map[string]map[int32]bool{}
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group = s.src.group
+	req.MemberID, req.Generation = s.client.GroupMetadata()
+	if s.src.instance != "" {
+		req.InstanceID = &s.src.instance
+	}
 	for _, o := range offers {
 		if o.t.retired || o.t.member != req.MemberID {
 			continue
 		}
-		if mine[o.t.topic] == nil {
-			mine[o.t.topic] = map[int32]bool{}
+		n := len(req.Topics)
+		if n == 0 || req.Topics[n-1].Topic != o.t.topic {
+			t := kmsg.NewOffsetCommitRequestTopic()
+			t.Topic, t.TopicID = o.t.topic, s.topics[o.t.topic].id
+			req.Topics = append(req.Topics, t)
+			n++
 		}
-		mine[o.t.topic][o.t.partition] = true
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.LeaderEpoch = o.t.partition, o.at.Offset, o.at.Epoch
+		p.Metadata = noteOf(req.Topics[n-1].TopicID)
+		req.Topics[n-1].Partitions = append(req.Topics[n-1].Partitions, p)
 	}
-	topics := req.Topics[:0]
-	for _, t := range req.Topics {
-		note := noteOf(s.topics[t.Topic].id)
-		kept := t.Partitions[:0]
-		for _, p := range t.Partitions {
-			if mine[t.Topic][p.Partition] {
-				p.Metadata = note
-				kept = append(kept, p)
-			}
-		}
-		if t.Partitions = kept; len(kept) > 0 {
-			topics = append(topics, t)
-		}
-	}
-	if req.Topics = topics; len(topics) == 0 {
-		return errRetired
-	}
-	return nil
+	return req
 }
 
 // partitionKey names a partition.
@@ -224,10 +210,7 @@ func codes(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse) map[p
 }
 
 // doubt books a commit without an answer: the broker may have it, or get it yet.
-func (s *subscription) doubt(offers []offer, err error) {
-	if errors.Is(err, errRetired) {
-		return
-	}
+func (s *subscription) doubt(offers []offer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range offers {

@@ -7,15 +7,31 @@ import (
 	supervisorv1 "github.com/seed-111f5b8e/supervisord/proto/supervisor/v1"
 )
 
-func TestConformanceOnFake(t *testing.T) {
-	for name, change := range map[string]func(*supervisorv1.KafkaSource){
+// protocols are the ways in which a group shares its partitions.
+func protocols() map[string]func(*supervisorv1.KafkaSource) {
+	return map[string]func(*supervisorv1.KafkaSource){
 		"cooperative": nil,
-		"eager":       func(k *supervisorv1.KafkaSource) { k.Balancer = supervisorv1.KafkaBalancer_KAFKA_BALANCER_RANGE },
-	} {
+		"eager": func(k *supervisorv1.KafkaSource) {
+			k.Balancer = supervisorv1.KafkaBalancer_KAFKA_BALANCER_RANGE
+		},
+		"consumer protocol": func(k *supervisorv1.KafkaSource) {
+			k.Protocol, k.SessionTimeout, k.HeartbeatInterval = supervisorv1.KafkaProtocol_KAFKA_PROTOCOL_CONSUMER, nil, nil
+		},
+	}
+}
+
+func TestConformanceOnFake(t *testing.T) {
+	for name, change := range protocols() {
 		t.Run(name, func(t *testing.T) {
-			h := newFake(change)
-			defer h.Close()
-			brokertest.Run(t, h)
+			brokertest.Run(t, newFake(change))
+		})
+	}
+}
+
+func TestConformanceInVirtualTime(t *testing.T) {
+	for name, change := range protocols() {
+		t.Run(name, func(t *testing.T) {
+			brokertest.RunInBubbles(t, func() brokertest.Harness { return newFake(change) })
 		})
 	}
 }

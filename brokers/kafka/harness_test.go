@@ -83,7 +83,7 @@ func newFake(change func(*supervisorv1.KafkaSource), more ...kfake.Opt) *harness
 			kgo.SASL(scram.Auth{User: rootUser, Pass: rootPassword}.AsSha512Mechanism()),
 		},
 	}
-	h.features = features(faultsOf(brokertest.Block, brokertest.Unblock))
+	h.features = features(change, faultsOf(brokertest.Block, brokertest.Unblock))
 	refuseInWords(c)
 	return h
 }
@@ -104,11 +104,19 @@ func refuseInWords(c *kfake.Cluster) {
 	})
 }
 
-func features(faults []brokertest.Fault) brokertest.Features {
-	return brokertest.Features{
-		Faults: faults, Survives: true, Revokes: true, Seek: true, Credentials: true, Revokes: true, Create: true, Members: true, Order: true, Keys: true, Headers: true,
+func features(change func(*supervisorv1.KafkaSource), faults []brokertest.Fault) brokertest.Features {
+	f := brokertest.Features{
+		Faults: faults, Survives: true, Revokes: true, Seek: true, Credentials: true, Create: true, Members: true, Order: true, Keys: true, Headers: true,
 		Partitions: true, Patience: 30 * time.Second, Prompt: 2 * time.Second, Quiet: 600 * time.Millisecond,
 	}
+	k := &supervisorv1.KafkaSource{}
+	if change != nil {
+		change(k)
+	}
+	if k.GetProtocol() == supervisorv1.KafkaProtocol_KAFKA_PROTOCOL_CONSUMER {
+		f.Patience = defaultSession + 30*time.Second // the broker's session timeout holds
+	}
+	return f
 }
 
 // Close ends the cluster, and what stands before it.
@@ -116,6 +124,8 @@ func (h *harness) Close() {
 	h.gate.kill()
 	if h.fake != nil {
 		h.fake.Close()
+	} else {
+		h.real.Kill()
 	}
 	h.gate.work.Wait()
 }
@@ -418,6 +428,17 @@ func (h *harness) expel(ctx context.Context, group string) error {
 		all, err := a.DescribeGroups(ctx, group)
 		if err != nil {
 			return err
+		}
+		consumers, err := a.DescribeConsumerGroups(ctx, group)
+		if err == nil && len(all[group].Members) == 0 {
+			for _, m := range consumers[group].Members {
+				req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+				req.Group, req.MemberID, req.MemberEpoch = group, m.MemberID, -1
+				if _, err := req.RequestWith(ctx, c); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 		req := kmsg.NewPtrLeaveGroupRequest()
 		req.Group = group

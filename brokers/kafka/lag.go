@@ -37,6 +37,13 @@ func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
 			continue
 		}
 		lag.Messages += t.waiting(log.end)
+		lag.Gap = max(lag.Gap, t.next-t.position)
+		switch {
+		case t.committed == unknown || lag.Uncommitted == unknown:
+			lag.Uncommitted = unknown
+		default:
+			lag.Uncommitted += max(0, log.end-t.committed)
+		}
 	}
 	return lag, nil
 }

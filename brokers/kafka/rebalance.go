@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -174,12 +175,10 @@ func (s *subscription) revoke(parts map[string][]int32) []*tracker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*tracker
-	for topic, list := range parts {
-		for _, p := range list {
-			if t := s.trackers[topic][p]; t != nil {
-				t.revoking = true
-				out = append(out, t)
-			}
+	for _, t := range s.each() {
+		if slices.Contains(parts[t.topic], t.partition) {
+			t.revoking = true
+			out = append(out, t)
 		}
 	}
 	if len(out) > 0 {
