@@ -57,11 +57,11 @@ func (l *link) watch(closes <-chan *amqp.Error) {
 // lost is why what was on the link is over. The class says nothing of the reason:
 // what one of many did wrong must not end the others. Dialling again tells more.
 func (l *link) lost(err *amqp.Error) error {
-	why := error(errConnDone)
+	out := &brokers.Error{Class: brokers.Unreachable, Op: "use the connection " + l.c.dialer.name, Err: errConnDone, Remedy: redials}
 	if err != nil {
-		why = words{err}
+		out.Err = words{err}
 	}
-	return &brokers.Error{Class: brokers.Unreachable, Op: "use the connection " + l.c.dialer.name, Err: why, Remedy: redials}
+	return out
 }
 
 // ask runs f on the link's own channel, one at a time, and returns within ctx. What
@@ -91,8 +91,7 @@ func ask[T any](ctx context.Context, l *link, f func(*amqp.Channel) (T, error)) 
 
 // unreachable makes an error of the contract of a context's.
 func unreachable(op string, err error) error {
-	var done *brokers.Error
-	if errors.As(err, &done) {
+	if _, ok := errors.AsType[*brokers.Error](err); ok {
 		return err
 	}
 	return &brokers.Error{Class: brokers.Unreachable, Op: op, Err: err, Remedy: "is RabbitMQ listening there?"}
@@ -100,9 +99,6 @@ func unreachable(op string, err error) error {
 
 // errorOf is the library's error in err, or nil.
 func errorOf(err error) *amqp.Error {
-	var said *amqp.Error
-	if errors.As(err, &said) {
-		return said
-	}
-	return nil
+	said, _ := errors.AsType[*amqp.Error](err)
+	return said
 }

@@ -37,7 +37,7 @@ func (o *outbox) run(down <-chan struct{}) {
 		list, o.list = o.list, list[:0]
 		o.mu.Unlock()
 		for _, s := range list {
-			s.write(false)
+			_, _ = s.write(false) // the channel is over; pump hears why
 		}
 		clear(list)
 	}

@@ -16,6 +16,10 @@ type proxy struct {
 	done   chan struct{}
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
+	// stalled is closed when what clients send goes on; nil while it does.
+	stalled chan struct{}
+	// fatal: the next that a client sends cuts all.
+	fatal bool
 }
 
 func startProxy(tb testing.TB, target string) *proxy {
@@ -29,6 +33,7 @@ func startProxy(tb testing.TB, target string) *proxy {
 	tb.Cleanup(func() {
 		_ = l.Close()
 		<-p.done
+		p.unstall()
 		p.cut()
 	})
 	return p
@@ -51,17 +56,63 @@ func (p *proxy) accept() {
 		p.mu.Lock()
 		p.conns[c], p.conns[d] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		go p.pipe(c, d)
-		go p.pipe(d, c)
+		go p.pipe(c, requests{c, p}, d)
+		go p.pipe(d, d, c)
 	}
 }
 
-func (p *proxy) pipe(from, to net.Conn) {
-	_, _ = io.Copy(to, from)
+func (p *proxy) pipe(from net.Conn, data io.Reader, to net.Conn) {
+	_, _ = io.Copy(to, data)
 	_, _ = from.Close(), to.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, from)
+}
+
+// requests is what a client sends.
+type requests struct {
+	net.Conn
+
+	proxy *proxy
+}
+
+func (r requests) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	p := r.proxy
+	p.mu.Lock()
+	stalled, fatal := p.stalled, p.fatal
+	p.fatal = false
+	p.mu.Unlock()
+	if fatal {
+		p.cut()
+	}
+	if stalled != nil {
+		<-stalled
+	}
+	return n, err
+}
+
+// stall swallows what clients send, until unstall.
+func (p *proxy) stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stalled = make(chan struct{})
+}
+
+func (p *proxy) unstall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stalled != nil {
+		close(p.stalled)
+		p.stalled = nil
+	}
+}
+
+// cutAtNext cuts all as soon as a client sends anything.
+func (p *proxy) cutAtNext() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fatal = true
 }
 
 // cut resets every connection: what is in the buffers is lost.

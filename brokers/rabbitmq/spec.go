@@ -99,8 +99,8 @@ func (Driver) Parse(spec *supervisorv1.ConsumerSpec) (brokers.Plan, []brokers.Fa
 		src.linger = d.AsDuration()
 	}
 	var f faults
-	f.checkQueue(in, src)
 	f.checkCreate(in, src)
+	f.checkQueue(in, src)
 	f.checkLimits(in, src)
 	f.checkOrdering(spec, src)
 	dead := f.checkDeadLetter(spec.GetDeadLetter(), src)
