@@ -16,7 +16,7 @@ func TestBrokerKilledAndRestarted(t *testing.T) { onEach(t, killBroker) }
 func killBroker(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
 	base := w.baseline()
-	p := w.load(gentle)
+	p := w.gentle()
 	for range 5 {
 		w.awaitCalls(300)
 		w.kill()
@@ -36,7 +36,7 @@ func TestBrokerFrozen(t *testing.T) { onEach(t, freezeBroker) }
 func freezeBroker(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
 	base := w.baseline()
-	p := w.load(gentle)
+	p := w.gentle()
 	w.awaitCalls(300)
 	w.freeze()
 	thaw := time.After(30 * time.Second)
@@ -62,7 +62,7 @@ func closeConnections(t *testing.T, f fixture) {
 	}
 	w := newWorld(t, f, f.consumers())
 	base := w.baseline()
-	p := w.load(gentle)
+	p := w.gentle()
 	w.awaitCalls(300)
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,6 +77,22 @@ func (p *process) stop() {
 func (p *process) tail() string {
 	s := p.out.String()
 	return s[max(0, len(s)-6000):]
+}
+
+// willRepeat adds up what the receipts that it logged tell will be delivered
+// again although it was handled. The process must have ended.
+func (p *process) willRepeat() int {
+	n := 0
+	for _, field := range strings.Fields(p.out.String()) {
+		if value, ok := strings.CutPrefix(field, "receipt.will_repeat="); ok {
+			one, err := strconv.Atoi(value)
+			if err != nil {
+				p.t.Error(err)
+			}
+			n += one
+		}
+	}
+	return n
 }
 
 // world is a broker, a daemon, handlers and a publisher.

@@ -156,6 +156,12 @@ type publisher struct {
 	per       map[string]int
 }
 
+// gentle gives each consumer its share of 400 messages a second, where all
+// brokers are tested at once.
+func (w *world) gentle() *publisher {
+	return w.load(time.Duration(len(w.names)) * 2500 * time.Microsecond)
+}
+
 func (w *world) load(every time.Duration) *publisher {
 	ctx, cancel := context.WithCancelCause(w.ctx)
 	p := &publisher{w: w, cancel: cancel, done: make(chan struct{}), per: map[string]int{}}
@@ -175,7 +181,7 @@ func (p *publisher) run(ctx context.Context, every time.Duration) {
 			for n := 0; ; n++ {
 				select {
 				case <-t.C:
-					p.one(ctx, name, n)
+					p.one(name, n)
 				case <-ctx.Done():
 					return
 				}
@@ -185,11 +191,13 @@ func (p *publisher) run(ctx context.Context, every time.Duration) {
 	all.Wait()
 }
 
-func (p *publisher) one(ctx context.Context, name string, n int) {
-	bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+// one is not cancelled by stop: what it publishes is there, or not, when stop
+// returns.
+func (p *publisher) one(name string, n int) {
+	ctx, cancel := context.WithTimeout(p.w.ctx, 2*time.Second)
 	defer cancel()
 	id := fmt.Sprintf("%s-%d", name, n)
-	if err := p.w.publish(bounded, name, keyOf(name, n), id); err != nil {
+	if err := p.w.publish(ctx, name, keyOf(name, n), id); err != nil {
 		return // not confirmed: it may be there or not
 	}
 	p.mu.Lock()
