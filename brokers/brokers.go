@@ -194,7 +194,9 @@ type Subscription interface {
 	// Lag asks the broker what waits there, taken by nobody.
 	Lag(ctx context.Context) (Lag, error)
 
-	// Capabilities tells what this broker does for this source, after looking.
+	// Capabilities tells what this broker does for this source, after looking. It
+	// does not block. Only the words in Pause may change, with the partitions:
+	// then the observer hears Condition ASSIGNED.
 	Capabilities() Capabilities
 }
 
@@ -247,10 +249,17 @@ type Report struct {
 	Released bool
 }
 
-// Lag is what waits at the broker.
+// Lag is how far a consumer is behind.
 type Lag struct {
+	// Messages wait at the broker, taken by nobody.
 	Messages    int64
 	Approximate bool
+	// Of a source with positions. Uncommitted is from the committed positions to
+	// the ends of the partitions, as other tools see the lag; -1 while a partition
+	// has no committed position. Gap is the longest way, among the partitions, from
+	// the oldest message that is not finished to the newest that was taken: so much
+	// of it may come again after a crash.
+	Uncommitted, Gap int64
 }
 
 // Capabilities is what a broker does for one source.

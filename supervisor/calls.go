@@ -191,6 +191,7 @@ func newEpoch(n uint64, sub brokers.Subscription) *epoch {
 // opened: the subscription flows.
 func (c *consumer) opened(ep *epoch) {
 	c.ep = ep
+	c.caps = capabilities(ep.caps)
 	c.setCondition(pb.ConditionType_CONDITION_TYPE_CONNECTED, true, "")
 	c.pool.open(ep)
 	c.receive(ep)

@@ -56,6 +56,7 @@ type consumer struct {
 	since    time.Time
 	reason   string
 	conds    map[pb.ConditionType]*pb.Condition
+	caps     *pb.Capabilities // of the last subscription
 	ep       *epoch
 	epochs   uint64
 	handler  Handler
@@ -320,8 +321,12 @@ func (o observer) Revoke(ctx context.Context, origins []*brokers.Origin) {
 // Condition is [brokers.Observer]'s.
 func (o observer) Condition(t pb.ConditionType, on bool, reason string) {
 	o.c.tell(func() {
-		if o.epoch == o.c.epochs {
-			o.c.setCondition(t, on, reason)
+		if o.epoch != o.c.epochs {
+			return
+		}
+		o.c.setCondition(t, on, reason)
+		if ep := o.c.ep; ep != nil && t == pb.ConditionType_CONDITION_TYPE_ASSIGNED {
+			o.c.caps = capabilities(ep.sub.Capabilities())
 		}
 	})
 }

@@ -110,7 +110,14 @@ func (s *Supervisor) askLags(ctx context.Context) {
 			if err != nil {
 				return // the last figure stays, and shows its age
 			}
-			c.meter.lag.Store(&pb.Lag{Messages: lag.Messages, Approximate: lag.Approximate, At: timestamppb.Now()})
+			out := &pb.Lag{Messages: lag.Messages, Approximate: lag.Approximate, At: timestamppb.Now()}
+			if ep.caps.Positions {
+				out.Gap = new(lag.Gap)
+				if lag.Uncommitted >= 0 {
+					out.Uncommitted = new(lag.Uncommitted)
+				}
+			}
+			c.meter.lag.Store(out)
 		})
 	}
 	wg.Wait()

@@ -32,15 +32,10 @@ func (c *consumer) publish() {
 	old := c.view.Load()
 	v := &view{
 		state: c.state, since: c.since, reason: c.reason, epoch: c.epochs, attempt: c.attempt, at: c.at,
-		conditions: c.conditions(),
+		conditions: c.conditions(), caps: c.caps,
 	}
 	if c.op != nil {
 		v.operation = c.op.pb.GetId()
-	}
-	if c.ep != nil {
-		v.caps = capabilities(c.ep)
-	} else if old != nil {
-		v.caps = old.caps
 	}
 	if c.gone || old != nil && v.same(old) && !c.changed {
 		return
@@ -57,25 +52,29 @@ func (c *consumer) publish() {
 
 func (v *view) same(o *view) bool {
 	return v.state == o.state && v.since.Equal(o.since) && v.reason == o.reason && v.epoch == o.epoch &&
-		v.attempt == o.attempt && v.operation == o.operation && v.at == o.at && (v.caps == nil) == (o.caps == nil) &&
+		v.attempt == o.attempt && v.operation == o.operation && v.at == o.at && v.caps == o.caps &&
 		slices.EqualFunc(v.conditions, o.conditions, func(a, b *pb.Condition) bool { return proto.Equal(a, b) })
 }
 
-func capabilities(ep *epoch) *pb.Capabilities {
+func capabilities(c brokers.Capabilities) *pb.Capabilities {
 	return &pb.Capabilities{
-		Pause: ep.caps.Pause, KeepsMembership: ep.caps.Membership, GiveBackCounts: ep.caps.GiveBackCounts,
-		Partitions: ep.caps.Partitions, MessagesBoundHard: ep.caps.MessagesHard, BytesBoundHard: ep.caps.BytesHard,
-		Lag: ep.caps.Lag,
+		Pause: c.Pause, KeepsMembership: c.Membership, GiveBackCounts: c.GiveBackCounts, Partitions: c.Partitions,
+		MessagesBoundHard: c.MessagesHard, BytesBoundHard: c.BytesHard, Lag: c.Lag,
 	}
+}
+
+// shownOff: a condition that is told also while it is not so.
+func shownOff(t pb.ConditionType) bool {
+	return t == pb.ConditionType_CONDITION_TYPE_CONNECTED || t == pb.ConditionType_CONDITION_TYPE_ASSIGNED
 }
 
 // setCondition notes what is true beside the state.
 func (c *consumer) setCondition(t pb.ConditionType, on bool, reason string) {
 	old, had := c.conds[t]
-	if !had && !on && t != pb.ConditionType_CONDITION_TYPE_CONNECTED {
+	if !had && !on && !shownOff(t) {
 		return
 	}
-	if !on && t != pb.ConditionType_CONDITION_TYPE_CONNECTED {
+	if !on && !shownOff(t) {
 		delete(c.conds, t)
 		return
 	}

@@ -129,8 +129,39 @@ func lag(r *run) {
 	if !got.Approximate && got.Messages != 5 {
 		r.Errorf("lag is %+v, want 5", got)
 	}
-	i.settle(brokers.Ack, ds...)
+	if i.Capabilities().Positions {
+		i.lagOfPositions(ds, got)
+	} else {
+		i.settle(brokers.Ack, ds...)
+	}
 	i.end()
+}
+
+// lagOfPositions: of seven messages two were taken, which gave lag. What is acked
+// above them counts as before, until nothing below is unfinished.
+func (i *intake) lagOfPositions(ds []*brokers.Delivery, lag brokers.Lag) {
+	i.r.Helper()
+	want := func(when string, got brokers.Lag, uncommitted, gap int64) {
+		if got.Gap != gap || got.Uncommitted != uncommitted && got.Uncommitted != -1 {
+			i.r.Errorf("%s: lag is %+v, want %d above the committed position and a gap of %d", when, got, uncommitted, gap)
+		}
+	}
+	ask := func() brokers.Lag {
+		ctx, cancel := i.r.within(i.r.features.Patience)
+		defer cancel()
+		got, err := i.Lag(ctx)
+		i.r.ok("lag", err)
+		return got
+	}
+	want("taken", lag, 7, 2)
+	i.settle(brokers.Ack, ds[1])
+	want("the second acked", ask(), 7, 2)
+	i.settle(brokers.Ack, ds[0])
+	i.hold() // which commits
+	got := ask()
+	if want("both acked", got, 5, 0); got.Uncommitted != 5 {
+		i.r.Errorf("after a commit %d is above the committed position, want 5", got.Uncommitted)
+	}
 }
 
 // Subscriptions that were closed leave no goroutine behind.

@@ -301,7 +301,12 @@ func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
 		return brokers.Lag{}, err
 	}
 	waiting, _ := s.q.store.count()
-	return brokers.Lag{Messages: waiting}, nil
+	lag := brokers.Lag{Messages: waiting}
+	for _, l := range s.lots {
+		lag.Uncommitted += int64(len(l.part.log)) - l.part.committed
+		lag.Gap = max(lag.Gap, int64(len(l.places)))
+	}
+	return lag, nil
 }
 
 // Capabilities implements brokers.Subscription.

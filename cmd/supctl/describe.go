@@ -245,10 +245,22 @@ func (d description) status(now time.Time) fields {
 		f.add("Now", stateNote(d.consumer, now))
 	}
 	f.add("In flight", fmt.Sprintf("%d (%s), %d in a handler, oldest %s", s.GetInFlight(), textform.FormatSize(s.GetInFlightBytes()), s.GetRunning(), oldestOf(s)))
-	f.add("Lag", lagOf(s.GetLag(), now))
+	f.add("Lag", lagOf(s.GetLag(), now)+positionsOf(s.GetLag()))
 	f.add("Rate", rateOf(s.GetRate()))
 	f.add("Epoch", strconv.FormatUint(s.GetEpoch(), 10))
 	return f
+}
+
+// positionsOf tells what a lag means where the broker keeps positions.
+func positionsOf(l *pb.Lag) string {
+	if l == nil || l.Gap == nil {
+		return ""
+	}
+	behind := "no position is committed in some partition"
+	if l.Uncommitted != nil {
+		behind = count(l.GetUncommitted()) + " from the committed positions on"
+	}
+	return fmt.Sprintf("; %s; up to %s taken above an unfinished one", behind, count(l.GetGap()))
 }
 
 func (d description) conditions(now time.Time) fields {

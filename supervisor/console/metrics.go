@@ -17,7 +17,7 @@ type consumerMetrics struct {
 	inFlight, inFlightBytes, running, concurrency, oldest *prometheus.Desc
 	bufferUse, leaked                                     *prometheus.Desc
 	received, messages, retries, panics, late             *prometheus.Desc
-	lag, lagAge                                           *prometheus.Desc
+	lag, uncommitted, gap, lagAge                         *prometheus.Desc
 	duration                                              *prometheus.Desc
 }
 
@@ -41,6 +41,8 @@ func newConsumerMetrics() consumerMetrics {
 		panics:        desc("panics_total", "Handler calls that panicked."),
 		late:          desc("late_settlements_total", "Results that came after their epoch was fenced; never sent to the broker."),
 		lag:           desc("lag_messages", "Messages that wait at the broker, taken by nobody, as it said last."),
+		uncommitted:   desc("lag_uncommitted", "From the committed positions to the ends of the partitions; missing where the broker keeps none."),
+		gap:           desc("position_gap", "The longest way from an unfinished message to the newest taken of its partition; missing where the broker keeps no positions."),
 		lagAge:        desc("lag_age_seconds", "How long ago the broker said so."),
 		duration:      desc("handler_duration_seconds", "How long handler calls took; missing until the first."),
 	}
@@ -81,7 +83,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	m, p := c.consumer, c.process
 	for _, d := range []*prometheus.Desc{
 		m.state, m.condition, m.inFlight, m.inFlightBytes, m.running, m.concurrency, m.oldest, m.bufferUse, m.leaked,
-		m.received, m.messages, m.retries, m.panics, m.late, m.lag, m.lagAge, m.duration,
+		m.received, m.messages, m.retries, m.panics, m.late, m.lag, m.uncommitted, m.gap, m.lagAge, m.duration,
 		p.build, p.bytes, p.hardLimits, p.store, p.connection,
 	} {
 		ch <- d
@@ -127,6 +129,12 @@ func (c *collector) collectConsumer(ch chan<- prometheus.Metric, s supervisor.Sn
 	gauge(ch, m.leaked, float64(st.GetLeakedHandlers()), ns, name)
 	if lag := st.GetLag(); lag != nil {
 		gauge(ch, m.lag, float64(lag.GetMessages()), ns, name)
+		if lag.Uncommitted != nil {
+			gauge(ch, m.uncommitted, float64(lag.GetUncommitted()), ns, name)
+		}
+		if lag.Gap != nil {
+			gauge(ch, m.gap, float64(lag.GetGap()), ns, name)
+		}
 		gauge(ch, m.lagAge, max(0, now.Sub(lag.GetAt().AsTime()).Seconds()), ns, name)
 	}
 	c.collectCounters(ch, st.GetCounters(), ns, name)

@@ -36,7 +36,9 @@ func busy() supervisor.Snapshot {
 				},
 				InFlight: 5, InFlightBytes: 3000, Running: 2, Concurrency: 3, LeakedHandlers: 1,
 				Oldest: durationpb.New(1500 * time.Millisecond),
-				Lag:    &supervisorv1.Lag{Messages: 77, At: timestamppb.New(now().Add(-4 * time.Second))},
+				Lag:    &supervisorv1.Lag{
+					Messages: 77, At: timestamppb.New(now().Add(-4 * time.Second)), Uncommitted: new(int64(90)), Gap: new(int64(13)),
+				},
 				Counters: &supervisorv1.Counters{
 					Received: 31, Acked: 32, Retried: 33, DeadLettered: 34, Returned: 35, Abandoned: 36, Late: 37, Panics: 38,
 				},
@@ -118,6 +120,12 @@ supervisord_consumer_lag_age_seconds{consumer="orders",namespace="shop"} 4
 # HELP supervisord_consumer_lag_messages Messages that wait at the broker, taken by nobody, as it said last.
 # TYPE supervisord_consumer_lag_messages gauge
 supervisord_consumer_lag_messages{consumer="orders",namespace="shop"} 77
+# HELP supervisord_consumer_lag_uncommitted From the committed positions to the ends of the partitions; missing where the broker keeps none.
+# TYPE supervisord_consumer_lag_uncommitted gauge
+supervisord_consumer_lag_uncommitted{consumer="orders",namespace="shop"} 90
+# HELP supervisord_consumer_position_gap The longest way from an unfinished message to the newest taken of its partition; missing where the broker keeps no positions.
+# TYPE supervisord_consumer_position_gap gauge
+supervisord_consumer_position_gap{consumer="orders",namespace="shop"} 13
 # HELP supervisord_consumer_late_settlements_total Results that came after their epoch was fenced; never sent to the broker.
 # TYPE supervisord_consumer_late_settlements_total counter
 supervisord_consumer_late_settlements_total{consumer="mails",namespace="shop"} 0

@@ -1193,13 +1193,20 @@ func (x *Status) GetRevision() uint64 {
 	return 0
 }
 
-// Lag is what waits on the broker, not yet taken by anyone.
+// Lag is how far a consumer is behind.
 type Lag struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Messages    int64                  `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
-	Approximate bool                   `protobuf:"varint,2,opt,name=approximate,proto3" json:"approximate,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What waits on the broker, not yet taken by anyone.
+	Messages    int64 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
+	Approximate bool  `protobuf:"varint,2,opt,name=approximate,proto3" json:"approximate,omitempty"`
 	// When the broker said so.
-	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// Where the broker keeps positions: from the committed ones to the ends of the
+	// partitions, as other tools see the lag. Unset while a partition has none.
+	Uncommitted *int64 `protobuf:"varint,4,opt,name=uncommitted,proto3,oneof" json:"uncommitted,omitempty"`
+	// The longest way, among the partitions, from the oldest message that is not
+	// finished to the newest that was taken: so much may come again after a crash.
+	Gap           *int64 `protobuf:"varint,5,opt,name=gap,proto3,oneof" json:"gap,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1260,20 @@ func (x *Lag) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *Lag) GetUncommitted() int64 {
+	if x != nil && x.Uncommitted != nil {
+		return *x.Uncommitted
+	}
+	return 0
+}
+
+func (x *Lag) GetGap() int64 {
+	if x != nil && x.Gap != nil {
+		return *x.Gap
+	}
+	return 0
 }
 
 // Counters count from the start of the process.
@@ -2009,11 +2030,15 @@ const file_supervisor_v1_consumer_proto_rawDesc = "" +
 	"\x0fleaked_handlers\x18\x13 \x01(\x05R\x0eleakedHandlers\x12?\n" +
 	"\fcapabilities\x18\x14 \x01(\v2\x1b.supervisor.v1.CapabilitiesR\fcapabilities\x12!\n" +
 	"\flast_receipt\x18\x15 \x01(\tR\vlastReceipt\x12\x1a\n" +
-	"\brevision\x18\x16 \x01(\x04R\brevision\"o\n" +
+	"\brevision\x18\x16 \x01(\x04R\brevision\"\xc5\x01\n" +
 	"\x03Lag\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12 \n" +
 	"\vapproximate\x18\x02 \x01(\bR\vapproximate\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xe1\x01\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12%\n" +
+	"\vuncommitted\x18\x04 \x01(\x03H\x00R\vuncommitted\x88\x01\x01\x12\x15\n" +
+	"\x03gap\x18\x05 \x01(\x03H\x01R\x03gap\x88\x01\x01B\x0e\n" +
+	"\f_uncommittedB\x06\n" +
+	"\x04_gap\"\xe1\x01\n" +
 	"\bCounters\x12\x1a\n" +
 	"\breceived\x18\x01 \x01(\x03R\breceived\x12\x14\n" +
 	"\x05acked\x18\x02 \x01(\x03R\x05acked\x12\x18\n" +
@@ -2233,6 +2258,7 @@ func file_supervisor_v1_consumer_proto_init() {
 	}
 	file_supervisor_v1_options_proto_init()
 	file_supervisor_v1_spec_proto_init()
+	file_supervisor_v1_consumer_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
