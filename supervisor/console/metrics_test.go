@@ -36,7 +36,7 @@ func busy() supervisor.Snapshot {
 				},
 				InFlight: 5, InFlightBytes: 3000, Running: 2, Concurrency: 3, LeakedHandlers: 1,
 				Oldest: durationpb.New(1500 * time.Millisecond),
-				Lag:    &supervisorv1.Lag{
+				Lag: &supervisorv1.Lag{
 					Messages: 77, At: timestamppb.New(now().Add(-4 * time.Second)), Uncommitted: new(int64(90)), Gap: new(int64(13)),
 				},
 				Counters: &supervisorv1.Counters{
