@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"sync"
 )
@@ -18,14 +17,17 @@ type gate struct {
 	mu   sync.Mutex
 	ends map[net.Conn]struct{}
 	dead bool
-	// thawed is closed while nothing is held up.
-	thawed chan struct{}
-	work   sync.WaitGroup
+	// thawed is closed while nothing is held up, heard while answers come through.
+	thawed, heard chan struct{}
+	// corrupt replaces bytes of answers.
+	corrupt func([]byte) []byte
+	work    sync.WaitGroup
 }
 
 func newGate(dial func(ctx context.Context, network, address string) (net.Conn, error)) *gate {
-	g := &gate{dial: dial, ends: map[net.Conn]struct{}{}, thawed: make(chan struct{})}
+	g := &gate{dial: dial, ends: map[net.Conn]struct{}{}, thawed: make(chan struct{}), heard: make(chan struct{})}
 	close(g.thawed)
+	close(g.heard)
 	return g
 }
 
@@ -53,13 +55,13 @@ func (g *gate) connect(ctx context.Context, network, address string) (net.Conn, 
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errDead}
 	}
 	g.ends[middle], g.ends[far] = struct{}{}, struct{}{}
-	g.work.Go(func() { g.pump(middle, far) })
-	g.work.Go(func() { g.pump(far, middle) })
+	g.work.Go(func() { g.pump(middle, far, false) })
+	g.work.Go(func() { g.pump(far, middle, true) })
 	return near, nil
 }
 
 // pump carries bytes until either end is closed.
-func (g *gate) pump(from, to net.Conn) {
+func (g *gate) pump(from, to net.Conn, answers bool) {
 	defer func() {
 		for _, c := range []net.Conn{from, to} {
 			_ = c.Close() // the second close of a pair has nothing to say
@@ -72,18 +74,22 @@ func (g *gate) pump(from, to net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		g.mu.Lock()
-		thawed := g.thawed
+		thawed, heard, corrupt := g.thawed, g.heard, g.corrupt
 		g.mu.Unlock()
 		<-thawed
+		data := buf[:n]
+		if answers {
+			<-heard
+			if corrupt != nil {
+				data = corrupt(data)
+			}
+		}
 		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
+			if _, err := to.Write(data); err != nil {
 				return
 			}
 		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				return
-			}
 			return
 		}
 	}
@@ -120,4 +126,23 @@ func (g *gate) thaw() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(g.thawed)
+}
+
+// deafen keeps answers away while requests go through.
+func (g *gate) deafen() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.heard = make(chan struct{})
+}
+
+func (g *gate) hear() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.heard)
+}
+
+func (g *gate) corruptBy(f func([]byte) []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.corrupt = f
 }

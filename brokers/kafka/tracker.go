@@ -100,14 +100,15 @@ func (t *tracker) admit(r *kgo.Record) verdict {
 		t.cursor = t.next
 		return deliver
 	}
+	if t.freed > 0 {
+		below, _ := t.places.find(r.Offset)
+		t.vanish(below)
+	}
+	t.cursor = r.Offset + 1
 	if r.Offset < t.position {
 		return skip
 	}
 	i, found := t.places.find(r.Offset)
-	if t.freed > 0 {
-		t.vanish(i)
-	}
-	t.cursor = r.Offset + 1
 	if !found {
 		return odd
 	}
@@ -184,8 +185,12 @@ func (t *tracker) free(offset int64) bool {
 	return true
 }
 
-// refetch has the client fetch again from an offset on.
+// refetch has the client fetch again from an offset on, or from where it still
+// is below that.
 func (t *tracker) refetch(offset int64) {
+	if t.cursor != unknown {
+		offset = min(offset, t.cursor)
+	}
 	if t.rewind == unknown || offset < t.rewind {
 		t.rewind = offset
 	}
