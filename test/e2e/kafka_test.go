@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,14 +12,26 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// kafkaFixture has a topic of 12 partitions and a group for every consumer, on
-// the node that all of this package's tests share.
+// kafkaFixture has a topic of 12 partitions and a group for every consumer, or
+// one for all, on the node that all of this package's tests share.
 type kafkaFixture struct {
+	// together: all consumers are one group on one topic.
+	together bool
+	// balancer of the groups; the default when empty.
+	balancer string
+
 	node   *kafka.Node
 	prefix string
 	client *kgo.Client
-	// more is added to every source.
-	more string
+
+	mu sync.Mutex
+	at map[place]string // what was confirmed, and where it is
+}
+
+// place of a record in the one topic.
+type place struct {
+	partition int32
+	offset    int64
 }
 
 const partitions = 12
@@ -34,16 +47,28 @@ func (f *kafkaFixture) open(t *testing.T, names []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.client.Close)
+	f.at = map[place]string{}
+	if f.together {
+		names = names[:1]
+	}
 	for _, name := range names {
-		if err := f.node.CreateTopic(t.Context(), f.prefix+name, partitions); err != nil {
+		if err := f.node.CreateTopic(t.Context(), f.topic(name), partitions); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := f.node.DeleteTopic(context.WithoutCancel(t.Context()), f.prefix+name); err != nil {
+			if err := f.node.DeleteTopic(context.WithoutCancel(t.Context()), f.topic(name)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+}
+
+// topic of a consumer, and its group.
+func (f *kafkaFixture) topic(name string) string {
+	if f.together {
+		return f.prefix + "all"
+	}
+	return f.prefix + name
 }
 
 func (f *kafkaFixture) connection() string {
@@ -51,25 +76,36 @@ func (f *kafkaFixture) connection() string {
 }
 
 func (f *kafkaFixture) source(name string) string {
+	balancer := ""
+	if f.balancer != "" {
+		balancer = ", balancer: " + f.balancer
+	}
 	return fmt.Sprintf(`source:
   connection: main
   kafka: {topics: [%[1]q], group: %[1]q, session_timeout: 3s, heartbeat_interval: 500ms%[2]s}
 ordering: KEY
-lanes: 8`, f.prefix+name, f.more)
+lanes: 8`, f.topic(name), balancer)
 }
 
 func (*kafkaFixture) keepsOrder() {}
 
 func (f *kafkaFixture) publish(ctx context.Context, name, key, id string) error {
-	return f.client.ProduceSync(ctx, &kgo.Record{Topic: f.prefix + name, Key: []byte(key), Value: []byte(id)}).FirstErr()
+	r, err := f.client.ProduceSync(ctx, &kgo.Record{Topic: f.topic(name), Key: []byte(key), Value: []byte(id)}).First()
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at[place{r.Partition, r.Offset}] = id
+	return nil
 }
 
 func (f *kafkaFixture) left(ctx context.Context, name string) (int, error) {
-	ends, err := f.node.Ends(ctx, f.prefix+name)
+	ends, err := f.node.Ends(ctx, f.topic(name))
 	if err != nil {
 		return 0, err
 	}
-	at, err := f.node.Committed(ctx, f.prefix+name, f.prefix+name)
+	at, err := f.node.Committed(ctx, f.topic(name), f.topic(name))
 	if err != nil {
 		return 0, err
 	}
