@@ -129,12 +129,18 @@ func (c *consumer) subscribe() {
 				}
 			}
 		}
-		sub, err := l.subscribe(ctx, cfg.Plan.Source, observer{c, n})
+		sub, leave, err := l.subscribe(ctx, cfg.Plan.Source, observer{c, n})
 		return func(current bool) {
 			if fresh {
 				c.takeHandler(current, handler)
 			}
-			c.subscribed(current, n, sub, err)
+			if err != nil {
+				if current {
+					c.failed(err)
+				}
+				return
+			}
+			c.subscribed(current, newEpoch(n, sub, leave))
 		}
 	})
 }
@@ -152,16 +158,13 @@ func (c *consumer) takeHandler(current bool, h Handler) {
 
 // subscribed takes over what subscribe made; when it came too late, so that
 // nothing of it leaks.
-func (c *consumer) subscribed(current bool, n uint64, sub brokers.Subscription, err error) {
-	switch {
-	case err == nil && current:
-		c.reaping = nil
-		c.opened(newEpoch(n, sub))
-	case err == nil:
-		c.release(newEpoch(n, sub), nil)
-	case current:
-		c.failed(err)
+func (c *consumer) subscribed(current bool, ep *epoch) {
+	if !current {
+		c.release(ep, nil)
+		return
 	}
+	c.reaping = nil
+	c.opened(ep)
 }
 
 // reap is something that is being closed in the background.
@@ -182,8 +185,8 @@ func waitAll(ctx context.Context, limit time.Duration, reaping []reap) {
 	}
 }
 
-func newEpoch(n uint64, sub brokers.Subscription) *epoch {
-	ep := &epoch{n: n, sub: sub, caps: sub.Capabilities()}
+func newEpoch(n uint64, sub brokers.Subscription, leave func()) *epoch {
+	ep := &epoch{n: n, sub: sub, leave: leave, caps: sub.Capabilities()}
 	ep.ctx, ep.cancel = context.WithCancelCause(context.Background())
 	return ep
 }
@@ -364,6 +367,7 @@ func (c *consumer) release(ep *epoch, ds []*brokers.Delivery) {
 		r.wait(ctx)
 		late := c.pool.takeLate(ep)
 		rep, err := ep.sub.Close(ctx, append(ds, late...))
+		ep.leave()
 		if err != nil {
 			c.log.Warn("closing a subscription", "error", err)
 		}

@@ -12,6 +12,7 @@ import (
 type epoch struct {
 	n      uint64
 	sub    brokers.Subscription
+	leave  func() // the connection; to be called once sub is closed
 	caps   brokers.Capabilities
 	fenced bool // guarded by the pool's lock
 	// cancel ends what still settles for this epoch.

@@ -163,17 +163,17 @@ func (l *link) dial(done chan struct{}) {
 
 // subscribe opens one consumer's intake, in its turn. Waiting for the turn takes
 // as long as ctx allows, the rest has limits of its own.
-func (l *link) subscribe(ctx context.Context, source any, o brokers.Observer) (brokers.Subscription, error) {
+// Whoever has closed the subscription calls leave.
+func (l *link) subscribe(ctx context.Context, source any, o brokers.Observer) (sub brokers.Subscription, leave func(), err error) {
 	conn, err := l.join(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	sub, err := l.subscribeOn(ctx, conn, source, o)
-	if err != nil {
+	if sub, err = l.subscribeOn(ctx, conn, source, o); err != nil {
 		l.leave(conn)
-		return nil, err
+		return nil, nil, err
 	}
-	return &member{Subscription: sub, leave: sync.OnceFunc(func() { l.leave(conn) })}, nil
+	return sub, func() { l.leave(conn) }, nil
 }
 
 func (l *link) subscribeOn(ctx context.Context, conn *shared, source any, o brokers.Observer) (brokers.Subscription, error) {
@@ -186,17 +186,6 @@ func (l *link) subscribeOn(ctx context.Context, conn *shared, source any, o brok
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return conn.Subscribe(ctx, source, o)
-}
-
-// member is a subscription that leaves its connection when it is closed.
-type member struct {
-	brokers.Subscription
-	leave func()
-}
-
-func (m *member) Close(ctx context.Context, unsettled []*brokers.Delivery) (brokers.Report, error) {
-	defer m.leave()
-	return m.Subscription.Close(ctx, unsettled)
 }
 
 // publish sends on the connection, which must be there already.

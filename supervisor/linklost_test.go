@@ -19,12 +19,17 @@ func TestLostConnectionIsClosedBehindItsLastSubscription(t *testing.T) {
 		t.Fatal(faults)
 	}
 	l := newLink(&pb.Connection{Name: "main"}, d, brokers.Env{Log: slog.New(slog.DiscardHandler)}, func() float64 { return 1 })
-	subscribe := func() brokers.Subscription {
-		s, err := l.subscribe(t.Context(), plan.Source, observer{})
+	subscribe := func() (end func()) {
+		s, leave, err := l.subscribe(t.Context(), plan.Source, observer{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return func() {
+			if _, err := s.Close(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+			leave()
+		}
 	}
 	unaware := subscribe()
 	lost := l.conn
@@ -33,11 +38,8 @@ func TestLostConnectionIsClosedBehindItsLastSubscription(t *testing.T) {
 	if l.conn == lost || len(l.closings) > 0 {
 		t.Errorf("dialled again: %t, closings: %d", l.conn != lost, len(l.closings))
 	}
-	for _, s := range []brokers.Subscription{unaware, again} {
-		if _, err := s.Close(t.Context(), nil); err != nil {
-			t.Error(err)
-		}
-	}
+	unaware()
+	again()
 	if len(l.closings) != 1 {
 		t.Errorf("%d closings under way, want the lost connection's", len(l.closings))
 	}
