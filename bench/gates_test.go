@@ -18,7 +18,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // nothing per message): allocations, and bytes of what the collector must free.
 const (
 	allocationsPerMessage = 0.1
-	bytesPerMessage       = 320
+	bytesPerMessage       = 128
+
+	spanWarm, spanLength = 20_000, 100_000
 )
 
 // span counts handler calls, and tells when the first and when the second
@@ -35,20 +37,35 @@ func newSpan(h supervisor.Handler, first, last int64) *span {
 }
 
 func (s *span) Handle(ctx context.Context, m *supervisor.Message) supervisor.Outcome {
+	s.hit()
+	return s.handler.Handle(ctx, m)
+}
+
+func (s *span) hit() {
 	switch s.n.Add(1) {
 	case s.first:
 		close(s.began)
 	case s.last:
 		close(s.over)
 	}
-	return s.handler.Handle(ctx, m)
+}
+
+// perMessage returns what one message of the span allocates.
+func (s *span) perMessage() (allocations, bytes float64) {
+	var before, after runtime.MemStats
+	<-s.began
+	runtime.ReadMemStats(&before)
+	from := s.n.Load()
+	<-s.over
+	handled := float64(s.n.Load() - from)
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / handled, float64(after.TotalAlloc-before.TotalAlloc) / handled
 }
 
 func TestMessagesCostNoAllocations(t *testing.T) {
-	const warm, n = 20_000, 100_000
 	for _, c := range coreCases() {
 		t.Run(c.name, func(t *testing.T) {
-			s := newSpan(c.handler, warm, warm+n)
+			s := newSpan(c.handler, spanWarm, spanWarm+spanLength)
 			c.handler = s
 			h, err := c.supervised(t.Context())
 			if err != nil {
@@ -58,15 +75,7 @@ func TestMessagesCostNoAllocations(t *testing.T) {
 			if _, err := h.verb(t.Context(), pb.Verb_VERB_RESUME, "core"); err != nil {
 				t.Fatal(err)
 			}
-			var before, after runtime.MemStats
-			<-s.began
-			runtime.ReadMemStats(&before)
-			from := s.n.Load()
-			<-s.over
-			handled := float64(s.n.Load() - from)
-			runtime.ReadMemStats(&after)
-			allocations := float64(after.Mallocs-before.Mallocs) / handled
-			bytes := float64(after.TotalAlloc-before.TotalAlloc) / handled
+			allocations, bytes := s.perMessage()
 			t.Logf("%.3f allocations, %.0f bytes per message", allocations, bytes)
 			most, mostBytes := allocationsPerMessage, float64(bytesPerMessage)
 			if c.done { // a channel of its own for whoever asks

@@ -36,6 +36,7 @@ const (
 // of each partition, which the client commits once a second.
 type kafkaLoop struct {
 	client *kgo.Client
+	handle func(*kgo.Record)
 	n      atomic.Int64
 	cancel context.CancelCauseFunc
 	done   chan error
@@ -49,7 +50,7 @@ func newKafkaLoop(broker, group string) (*kafkaLoop, error) {
 		kgo.FetchMaxBytes(kafkaFetchBytes), kgo.FetchMaxPartitionBytes(kafkaPartitionBytes), kgo.FetchMaxWait(kafkaFetchWait),
 		kgo.DisableClientMetrics(),
 	)
-	return &kafkaLoop{client: c}, err
+	return &kafkaLoop{client: c, handle: handleRecord}, err
 }
 
 func (l *kafkaLoop) start(ctx context.Context) error {
@@ -61,16 +62,16 @@ func (l *kafkaLoop) start(ctx context.Context) error {
 
 func (l *kafkaLoop) work(ctx context.Context) error {
 	var last []*kgo.Record
-	for {
+	for ended := false; !ended; {
 		fetches := l.client.PollRecords(ctx, kafkaPoll)
-		ended := ctx.Err() != nil
+		ended = ctx.Err() != nil
 		if err := fetches.Err(); err != nil && !ended {
 			return err
 		}
 		last = last[:0]
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 			for _, r := range p.Records {
-				handleRecord(r)
+				l.handle(r)
 			}
 			if n := len(p.Records); n > 0 {
 				last = append(last, p.Records[n-1])
@@ -79,15 +80,11 @@ func (l *kafkaLoop) work(ctx context.Context) error {
 		l.client.MarkCommitRecords(last...)
 		l.client.AllowRebalance()
 		l.n.Add(int64(fetches.NumRecords()))
-		if ended {
-			return nil
-		}
 	}
+	return nil
 }
 
 // handleRecord is a handler that has nothing to do.
-//
-//go:noinline
 func handleRecord(*kgo.Record) {}
 
 func (l *kafkaLoop) stop(ctx context.Context) error {

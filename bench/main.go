@@ -39,6 +39,7 @@ func benchmarks() []benchmark {
 		{name: "kafka", about: "consumers on an endless topic of a fake Kafka against a raw poll loop", run: runKafka},
 		{name: "kafka-real", about: "the same on a Kafka, which must be installed", run: runKafkaReal},
 		{name: "idle", about: "memory and goroutines of idle consumers", run: runIdle},
+		{name: "backlog", about: "memory of Kafka consumers that have work and are paused, or stalled", run: runBacklog},
 		{name: "pause", about: "pausing and killing one of many busy consumers", run: runPause},
 		{name: "idle-part", hidden: true, run: runIdlePart},
 		{name: "amqp-server", hidden: true, run: runAMQPServer},

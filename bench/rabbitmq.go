@@ -49,11 +49,13 @@ func (s rabbitServer) connection() (*pb.Connection, error) {
 	}}}, os.Setenv(rabbitPassword, s.password)
 }
 
-// rabbitLoop is a raw consumer: it acks each message, or so many as one.
+// rabbitLoop is a raw consumer: it calls a handler for each message and acks it,
+// or so many as one.
 type rabbitLoop struct {
 	conn     *amqp.Connection
 	queue    string
 	multiple int
+	handle   func(*amqp.Delivery)
 
 	ch   *amqp.Channel
 	n    atomic.Int64
@@ -61,6 +63,9 @@ type rabbitLoop struct {
 }
 
 const rawTag = "raw"
+
+// handleDelivery is a handler that has nothing to do.
+func handleDelivery(*amqp.Delivery) {}
 
 func (l *rabbitLoop) start(context.Context) error {
 	var err error
@@ -87,6 +92,7 @@ func (l *rabbitLoop) start(context.Context) error {
 
 func (l *rabbitLoop) each(deliveries <-chan amqp.Delivery) error {
 	for d := range deliveries {
+		l.handle(&d)
 		if err := d.Ack(false); err != nil {
 			return err
 		}
@@ -99,6 +105,7 @@ func (l *rabbitLoop) batched(deliveries <-chan amqp.Delivery) error {
 	var last amqp.Delivery
 	open := 0
 	for last = range deliveries {
+		l.handle(&last)
 		if open++; open < l.multiple {
 			continue
 		}
@@ -156,7 +163,7 @@ func (b *rabbitBench) raw(ctx context.Context, name string, multiple int) (side,
 		return side{}, err
 	}
 	b.ends.add(func(context.Context) error { return conn.Close() })
-	l := &rabbitLoop{conn: conn, queue: queue, multiple: multiple}
+	l := &rabbitLoop{conn: conn, queue: queue, multiple: multiple, handle: handleDelivery}
 	return b.side(side{
 		name: name, start: l.start, stop: l.stop,
 		count: func() (int64, error) { return l.n.Load(), nil },
@@ -173,18 +180,22 @@ func (b *rabbitBench) supervised(ctx context.Context, name string, concurrency i
 	if err != nil {
 		return side{}, err
 	}
-	source := &pb.Source{Broker: &pb.Source_Rabbitmq{Rabbitmq: &pb.RabbitmqSource{
-		Queue: queue, Type: b.kind, Prefetch: new(int32(rabbitPrefetch)),
-	}}}
-	const consumer = "rabbitmq"
-	h, err := supervise(ctx, rabbitmq.Driver{}, conn, newSpec(consumer, source, bounded, slots(concurrency)), noop())
+	spec := b.spec(queue, concurrency)
+	h, err := supervise(ctx, rabbitmq.Driver{}, conn, spec, noop())
 	if err != nil {
 		return side{}, err
 	}
 	b.ends.add(h.close)
-	s := h.side(consumer)
+	s := h.side(spec.GetName())
 	s.name = name
 	return b.side(s, fill), nil
+}
+
+func (b *rabbitBench) spec(queue string, concurrency int32) *pb.ConsumerSpec {
+	source := &pb.Source{Broker: &pb.Source_Rabbitmq{Rabbitmq: &pb.RabbitmqSource{
+		Queue: queue, Type: b.kind, Prefetch: new(int32(rabbitPrefetch)),
+	}}}
+	return newSpec("rabbitmq", source, bounded, slots(concurrency))
 }
 
 // batched makes the fastest of the sides that ack many as one.
