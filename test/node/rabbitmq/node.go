@@ -19,8 +19,8 @@ import (
 
 // The administrator of every node.
 const (
-	User     = "admin"
-	Password = "admin"
+	User     = "guest"
+	Password = "guest"
 )
 
 // home is where the Debian package rabbitmq-server puts its programs.
