@@ -200,6 +200,19 @@ type Subscription interface {
 	Capabilities() Capabilities
 }
 
+// Finisher is a Subscription that can hand over what it has taken, to be finished,
+// instead of giving it back. One whose GiveBackCounts is true should be: else what
+// the broker sends while its consumer is stopped again and again is counted each
+// time, and taken away without ever having been handled.
+type Finisher interface {
+	// Shut closes the intake as Hold does, and returns what the driver had taken and
+	// not yet returned from Receive, whatever the credit was. A Hold follows. It has
+	// one caller at a time together with Hold, Flow and Close. When ctx ends first it
+	// returns what is there and ctx's error; what comes later is the next Hold's to
+	// give back.
+	Shut(ctx context.Context) ([]Delivery, error)
+}
+
 // Observer hears what the broker does to a subscription between two calls.
 // Its methods are safe for concurrent use.
 type Observer interface {

@@ -142,6 +142,8 @@ type Features struct {
 	Credentials bool
 	// Revokes: a right that is taken away ends what began with it.
 	Revokes bool
+	// Finishes: its subscriptions are Finishers.
+	Finishes bool
 	// Create: the driver makes a missing source when the spec says so.
 	Create bool
 	// Members are counted by the harness.

@@ -13,6 +13,7 @@ func holding() []behaviour {
 		{name: "HoldGivesBackBuffered", run: holdGivesBackBuffered},
 		{name: "HoldConfirms", run: holdConfirms},
 		{name: "HoldTwice", run: holdTwice},
+		{name: "ShutHandsOver", run: shutHandsOver, needs: func(f Features) bool { return f.Finishes }},
 		{name: "HoldWhileReceiveBlocks", run: holdWhileReceiveBlocks},
 		{name: "HoldRacesReceive", run: holdRacesReceive},
 		{name: "HoldRacesSettle", run: holdRacesSettle},
@@ -111,6 +112,35 @@ func holdTwice(r *run) {
 	i.settle(brokers.Ack, again...)
 	i.end()
 	r.settled(s)
+}
+
+// Shut hands over what the driver has taken instead of giving it back, nothing comes
+// after it, and what was handed over is settled like the rest.
+func shutHandsOver(r *run) {
+	const n = 50
+	s := r.source(SourceOptions{})
+	r.publish(s, 0, n)
+	i := r.subscribe(s)
+	f, ok := i.Subscription.(brokers.Finisher)
+	if !ok {
+		r.Fatal("it cannot hand over what it has taken")
+	}
+	ds := i.receive(1)
+	ctx, cancel := r.within(r.features.Patience)
+	defer cancel()
+	rest, err := f.Shut(ctx)
+	r.ok("shut", err)
+	ds = append(ds, refs(rest)...)
+	r.inOrder("what was taken", texts(ds), bodies(0, len(ds)))
+	i.quiet()
+	i.settle(brokers.Ack, ds...)
+	if rep := i.hold(); rep.Returned != 0 {
+		r.Errorf("after Shut nothing is left to give back, but the report is %+v", rep)
+	}
+	r.remains(s, int64(n-len(ds)))
+	i.flow()
+	i.end()
+	r.drained(s, bodies(len(ds), n-len(ds)))
 }
 
 // Hold takes effect beside a Receive that blocks, which goes on blocking until

@@ -37,6 +37,7 @@ func TestCases(t *testing.T) {
 		{"DeadLetterQueueFull", deadLetterQueueFull},
 		{"GapsAreNotAcked", gapsAreNotAcked},
 		{"ASlowOneDoesNotHoldUpAcks", slowOneDoesNotHoldUpAcks},
+		{"PausesDoNotCount", pausesDoNotCount},
 		{"AutoDeleteIsTold", autoDeleteIsTold},
 		{"NoRightToConfigure", noRightToConfigure},
 		{"OneFailsAlone", oneFailsAlone},

@@ -47,6 +47,7 @@ func (h *harness) Features() brokertest.Features {
 		Create:      true,
 		Members:     true,
 		Order:       true,
+		Finishes:    true,
 		Names:       true,
 		Headers:     true,
 		Redelivery:  brokertest.Flagged,

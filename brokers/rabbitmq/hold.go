@@ -35,6 +35,31 @@ func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) 
 	return s.report(upTo, done && confirmed), nil
 }
 
+// Shut cancels the consumption and hands over what has arrived until the broker's
+// answer: given back, it would count against the messages.
+func (s *subscription) Shut(ctx context.Context) ([]brokers.Delivery, error) {
+	s.mu.Lock()
+	if s.err != nil || s.intake != open {
+		defer s.mu.Unlock()
+		return nil, s.err
+	}
+	s.intake = rest
+	s.turns++
+	s.mu.Unlock()
+	done := s.inTurn(ctx, func() { _ = s.cancel() }) // what ends the channel ends the epoch
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	out := s.held
+	s.held, s.heldBytes, s.intake = nil, 0, giveBack
+	if !done {
+		return out, context.Cause(ctx)
+	}
+	return out, nil
+}
+
 // unstarted finds what of the caller's list is unsettled and, with it, all that the
 // driver holds; mu is held.
 func (s *subscription) unstarted(list []*brokers.Delivery) []*entry {

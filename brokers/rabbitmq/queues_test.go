@@ -95,3 +95,51 @@ func oneFailsAlone(t *testing.T, s *server) {
 	r.settle(sub, brokers.Ack, r.receive(sub, 1))
 	r.close(sub, nil)
 }
+
+// A consumer of a quorum queue with a delivery limit is paused again and again, at
+// whatever moment, and finishes what it has taken each time: nothing is taken away
+// unhandled. A message that the broker was about to send when it was told to cancel
+// counts as delivered, and comes first when it goes on.
+func pausesDoNotCount(t *testing.T, s *server) {
+	const n, pauses = 400, 100
+	must(t, s.client(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare("paused-dead", true, false, false, false, nil)
+		return err
+	}))
+	r := newRig(t, s, "paused", amqp.Table{
+		"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "paused-dead",
+	})
+	r.publish(n)
+	sub := r.subscribe(prefetch(50))
+	shut, ok := sub.(brokers.Finisher)
+	if !ok {
+		t.Fatal("no Finisher")
+	}
+	got := map[string]int{}
+	again := int32(0)
+	handle := func(ds []brokers.Delivery) {
+		for _, d := range ds {
+			got[string(d.Body)]++
+			again = max(again, d.Redelivered)
+		}
+		r.settle(sub, brokers.Ack, ds)
+	}
+	for i := range pauses {
+		if i%3 == 0 && len(got) < n {
+			handle(r.receive(sub, 1))
+		}
+		ds, err := shut.Shut(r.within(patience))
+		must(t, err)
+		handle(ds)
+		_, err = sub.Hold(r.within(patience), nil)
+		must(t, err)
+		must(t, sub.Flow(r.within(patience)))
+	}
+	for len(got) < n {
+		handle(r.receive(sub, 1))
+	}
+	r.close(sub, nil)
+	t.Logf("a message was counted at most %d times in %d pauses", again, pauses)
+	r.remains(r.queue, 0)
+	r.remains("paused-dead", 0)
+}

@@ -15,6 +15,7 @@ type intake uint8
 
 const (
 	open     intake = iota // kept for Receive
+	rest                   // kept for Shut
 	giveBack               // given back
 	ignore                 // left to the end of the channel, which gives it back
 )
@@ -87,7 +88,10 @@ type subscription struct {
 	props []properties
 }
 
-var _ brokers.Subscription = (*subscription)(nil)
+var (
+	_ brokers.Subscription = (*subscription)(nil)
+	_ brokers.Finisher     = (*subscription)(nil)
+)
 
 // poke makes Receive look again.
 func (s *subscription) poke() {
@@ -161,8 +165,8 @@ func (s *subscription) arrive(d *amqp.Delivery) {
 	case giveBack:
 		s.ledger.settle(s.ledger.add(s, d.DeliveryTag), brokers.Release)
 		s.returned++
-	case open:
-		if s.held == nil {
+	case open, rest:
+		if cap(s.held) == 0 {
 			s.held = make([]brokers.Delivery, 0, min(s.src.prefetch, chunk))
 		}
 		s.held = append(s.held, s.delivery(d))
@@ -246,7 +250,7 @@ func (s *subscription) Receive(ctx context.Context, credit brokers.Credit) ([]br
 func (s *subscription) take(credit brokers.Credit) ([]brokers.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.err != nil || s.intake == rest {
 		return nil, s.err
 	}
 	n, bytes := len(s.held), s.heldBytes
@@ -258,10 +262,7 @@ func (s *subscription) take(credit brokers.Credit) ([]brokers.Delivery, error) {
 		}
 	}
 	batch := s.held[:n:n]
-	s.held, s.heldBytes = s.held[n:], s.heldBytes-bytes
-	if len(s.held) == 0 {
-		s.held = nil
-	}
+	s.held, s.heldBytes = s.held[n:], s.heldBytes-bytes // the room behind them is used on
 	return batch, nil
 }
 
