@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -65,20 +66,21 @@ func worst(op string, all []error) error {
 		return all[0]
 	}
 	out := &brokers.Error{Class: brokers.Unreachable, Op: op}
-	rank := map[brokers.Class]int{brokers.Unreachable: 0, brokers.Transient: 1, brokers.Refused: 2}
-	texts := make([]error, 0, len(all))
+	rank := map[brokers.Class]int{brokers.Unreachable: 1, brokers.Transient: 2, brokers.Refused: 3}
+	best := 0
+	texts := make([]string, 0, len(all))
 	for _, err := range all {
-		var e *brokers.Error
-		if !errors.As(err, &e) {
-			texts = append(texts, err)
+		e, ok := errors.AsType[*brokers.Error](err)
+		if !ok {
+			texts = append(texts, err.Error())
 			continue
 		}
-		texts = append(texts, e.Err)
-		if out.Remedy == "" || rank[e.Class] > rank[out.Class] {
-			out.Class, out.Remedy = e.Class, e.Remedy
+		texts = append(texts, e.Err.Error())
+		if rank[e.Class] > best {
+			best, out.Class, out.Remedy = rank[e.Class], e.Class, e.Remedy
 		}
 	}
-	out.Err = errors.Join(texts...)
+	out.Err = errors.New(strings.Join(texts, "; "))
 	return out
 }
 

@@ -116,10 +116,16 @@ func (p *proxy) cutAtNext() {
 }
 
 // cut resets every connection: what is in the buffers is lost.
-func (p *proxy) cut() {
+func (p *proxy) cut() { p.cutFrom("") }
+
+// cutFrom resets the connection of one client, by its address.
+func (p *proxy) cutFrom(client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
+		if client != "" && c.RemoteAddr().String() != client {
+			continue
+		}
 		if t, ok := c.(*net.TCPConn); ok {
 			_ = t.SetLinger(0)
 		}
