@@ -45,7 +45,7 @@ func Listen(addr string, remote bool) (net.Listener, error) {
 	}
 	l, err := net.ListenTCP("tcp", a)
 	if err != nil {
-		return nil, fmt.Errorf("http address %q: %w", addr, err)
+		return nil, fmt.Errorf("http address %q: %w; is another supervisord running? choose another address", addr, err)
 	}
 	return l, nil
 }
