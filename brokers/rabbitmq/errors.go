@@ -76,6 +76,8 @@ func connectKinds() []kind {
 		{amqp.NotAllowed, "", brokers.Refused, "give the user rights on the virtual host: rabbitmqctl set_permissions"},
 		{amqp.AccessRefused, "vhost", brokers.Refused, "give the user rights on the virtual host: rabbitmqctl set_permissions"},
 		{amqp.AccessRefused, "", brokers.Refused, "check rabbitmq.auth: user, and what password refers to"},
+		// The library tells what it could not read, and so what TLS said, as a bad frame.
+		{amqp.FrameError, "remote error: tls", brokers.Refused, seeTLS},
 		{amqp.ConnectionForced, "", brokers.Unreachable, "the broker is closing; it is dialled again until it answers"},
 		{amqp.InternalError, "", brokers.Transient, "see the broker's log"},
 	}
@@ -110,14 +112,17 @@ func classify(op string, err error, kinds []kind) error {
 	case errors.Is(err, errSecret):
 		return &brokers.Error{Class: brokers.Refused, Op: op, Err: err, Remedy: "set it where the daemon runs"}
 	case isTLS(err):
-		return &brokers.Error{Class: brokers.Refused, Op: op, Err: err, Remedy: "see rabbitmq.tls: ca_file, server_name, cert_file; and whether the port speaks TLS"}
+		return &brokers.Error{Class: brokers.Refused, Op: op, Err: err, Remedy: seeTLS}
 	case said != nil:
 		return &brokers.Error{Class: brokers.Unreachable, Op: op, Err: words{said}, Remedy: redials}
 	}
 	return &brokers.Error{Class: brokers.Unreachable, Op: op, Err: err, Remedy: "is RabbitMQ listening there?"}
 }
 
-const redials = "it is dialled again until it answers"
+const (
+	redials = "it is dialled again until it answers"
+	seeTLS  = "see rabbitmq.tls: ca_file, server_name, cert_file; and whether the port speaks TLS"
+)
 
 // classifySource is classify for a source, whose spec says whether to wait for it.
 func (s *source) classify(op string, err error) error {
