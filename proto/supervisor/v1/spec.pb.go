@@ -1619,18 +1619,21 @@ type RabbitmqSource struct {
 	// What to do when the queue is missing; default WAIT. CREATE declares it,
 	// durable, with type, arguments and delivery_limit, and then binds it.
 	Missing Missing `protobuf:"varint,2,opt,name=missing,proto3,enum=supervisor.v1.Missing" json:"missing,omitempty"`
-	// Default QUORUM. With CREATE a queue that is there already must be equal.
+	// Default QUORUM. With CREATE a queue that is there already must be equal;
+	// without, it counts only where the user may not ask the broker (which takes
+	// the right to configure the queue).
 	Type RabbitmqQueueType `protobuf:"varint,3,opt,name=type,proto3,enum=supervisor.v1.RabbitmqQueueType" json:"type,omitempty"`
 	// With CREATE: the queue's other arguments, such as x-max-length: 100000.
 	Arguments *structpb.Struct `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// With CREATE.
 	Bindings []*RabbitmqBinding `protobuf:"bytes,5,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	// With CREATE, quorum only: deliveries after which the broker dead-letters a
-	// message, give-backs included up to RabbitMQ 4.2; needs the argument
-	// x-dead-letter-exchange. Without it the broker's own default stands.
+	// With CREATE, quorum only: how often a message may come again before the
+	// broker dead-letters it, give-backs included up to RabbitMQ 4.2; needs the
+	// argument x-dead-letter-exchange. Without it the broker's own default stands.
 	DeliveryLimit *int32 `protobuf:"varint,6,opt,name=delivery_limit,json=deliveryLimit,proto3,oneof" json:"delivery_limit,omitempty"`
 	// What the broker may have sent and not got settled, 1 to 65535; default
-	// 2 x concurrency, at least 20 and at most max_in_flight.messages.
+	// 2 x concurrency, at least 20 and at most max_in_flight.messages. Right after
+	// a resume it may have sent so much on top of what still runs.
 	Prefetch *int32 `protobuf:"varint,7,opt,name=prefetch,proto3,oneof" json:"prefetch,omitempty"`
 	// Of this consumer among those of the queue; higher is served first.
 	Priority *int32 `protobuf:"varint,8,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
@@ -1803,7 +1806,8 @@ func (x *RabbitmqBinding) GetArguments() *structpb.Struct {
 	return nil
 }
 
-// RabbitmqAckBatch says how long acks wait to be sent as one.
+// RabbitmqAckBatch says how long acks wait to be sent as one. They do not wait
+// when nothing else is in flight, or when half of the prefetch waits for them.
 type RabbitmqAckBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Messages; default prefetch/10, 1 to 50.
