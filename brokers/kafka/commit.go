@@ -112,7 +112,7 @@ func (s *subscription) commit(ctx context.Context, only []*tracker) error {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return errors.Join(errSilent, context.Cause(ctx))
+		return silence(ctx)
 	}
 	offers := s.offers(only)
 	if len(offers) == 0 {

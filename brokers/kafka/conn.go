@@ -53,6 +53,7 @@ type conn struct {
 
 	mu      sync.Mutex
 	err     error     // why the cluster does not answer; nil: it does
+	refusal error     // of the last attempt to dial a broker; nil: it succeeded
 	since   time.Time // when that began
 	subs    map[*subscription]struct{}
 	closing bool
@@ -70,7 +71,7 @@ func newConn(d Driver, name string, cfg *supervisorv1.KafkaConnection, env broke
 	}
 	c := &conn{
 		name: name, dialer: &dialer{cfg: cfg, env: env, dial: dial}, probe: d.probe,
-		log:   env.Log.With("connection", name),
+		log:   env.Log,
 		hurry: make(chan struct{}, 1), lost: make(chan struct{}),
 		subs: map[*subscription]struct{}{},
 	}
@@ -168,7 +169,10 @@ func (c *conn) heard(err error) {
 		c.since = time.Now()
 		fallthrough
 	default:
-		c.err = classify("ask "+c.name, err)
+		if errors.Is(err, errSilent) && c.refusal != nil {
+			err = c.refusal // it says more
+		}
+		c.err = classify("reach the brokers of "+c.name, err)
 	}
 	now, since, subs := c.err, c.since, slices.Collect(maps.Keys(c.subs))
 	c.mu.Unlock()
@@ -184,9 +188,9 @@ func (c *conn) heard(err error) {
 				Class: brokers.Unreachable, Op: s.op, Err: errors.Unwrap(now),
 				Remedy: "no broker answered for longer than session_timeout, so that the group has given the partitions to others; it is tried until one answers",
 			})
-		case was == nil && now != nil:
+		case now != nil:
 			s.observer.Condition(supervisorv1.ConditionType_CONDITION_TYPE_CONNECTED, false, now.Error())
-		case was != nil && now == nil:
+		case was != nil:
 			s.observer.Condition(supervisorv1.ConditionType_CONDITION_TYPE_CONNECTED, true, "")
 		}
 	}
@@ -262,8 +266,12 @@ var (
 	_ kgo.HookGroupManageError = (*hooks)(nil)
 )
 
-// OnBrokerConnect has the cluster asked when a broker could not be reached.
+// OnBrokerConnect has the cluster asked when a broker could not be reached, and
+// keeps the reason.
 func (h *hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	h.c.mu.Lock()
+	h.c.refusal = err
+	h.c.mu.Unlock()
 	if err != nil {
 		h.c.ask4()
 	}
@@ -291,7 +299,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(errSilent, context.Cause(ctx))
+		return silence(ctx)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 
@@ -114,9 +115,17 @@ func badCertificate(err error) bool {
 // within tells an answer that came too late from a caller that gave up.
 func within(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return errors.Join(errSilent, context.Cause(ctx))
+		return silence(ctx)
 	}
 	return err
+}
+
+// silence is why a context ended before the broker answered.
+func silence(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, errSilent) {
+		return fmt.Errorf("%w: %w", errSilent, cause)
+	}
+	return errSilent
 }
 
 func fenced(op string, err error) error {

@@ -42,7 +42,7 @@ func (s *subscription) release(ds []*brokers.Delivery) int {
 		}
 	}
 	for i := range s.buffer {
-		if s.buffer[i].Ref.(*tracker).free(s.buffer[i].Position) { //nolint:forcetypeassert // of our own making
+		if trackerOf(&s.buffer[i]).free(s.buffer[i].Position) {
 			n++
 		}
 	}

@@ -65,14 +65,15 @@ func (s *subscription) adjust(ctx context.Context, offsets map[string]map[int32]
 		// Then the client finds out by itself: it knows the start position, and
 		// never goes on past a loss.
 		s.c.ask4()
-		return offsets, nil //nolint:nilerr // see above
+		return offsets, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for topic, parts := range offsets {
 		for p := range parts {
-			t, span, known := s.trackers[topic][p], spans[partitionKey{topic, p}], false
-			if _, known = spans[partitionKey{topic, p}]; !known || t == nil {
+			t := s.trackers[topic][p]
+			span, known := spans[partitionKey{topic, p}]
+			if !known || t == nil {
 				continue
 			}
 			at, ok := s.startOf(t, span)

@@ -24,6 +24,12 @@ func fill(d *brokers.Delivery, t *tracker, r *kgo.Record) {
 	d.Ref = t
 }
 
+// trackerOf is the tracker of a delivery that fill made.
+func trackerOf(d *brokers.Delivery) *tracker {
+	t, _ := d.Ref.(*tracker)
+	return t
+}
+
 // headers reads a record's headers in place.
 type headers kgo.Record
 

@@ -48,7 +48,7 @@ func (s *subscription) fetched(ctx context.Context, _ *kgo.Client, resp *kmsg.Of
 	}
 	ids, err := s.identify(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // the client goes on by itself; the next probe tells what is wrong
+		return nil // the client goes on by itself; the next probe tells what is wrong
 	}
 	byID := map[kadm.TopicID]string{}
 	for name, id := range ids {

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -62,7 +61,7 @@ func (p *publisher) close() {
 func (c *conn) Publish(ctx context.Context, ps []brokers.Publication) error {
 	op := "publish"
 	if err := ctx.Err(); err != nil {
-		return classify(op, errors.Join(errSilent, context.Cause(ctx)))
+		return classify(op, silence(ctx))
 	}
 	records := make([]*kgo.Record, len(ps))
 	for i := range ps {

@@ -42,7 +42,7 @@ func (s *subscription) assigned(_ context.Context, cl *kgo.Client, parts map[str
 		// A pause for a gap was of an earlier epoch.
 		cl.ResumeFetchPartitions(parts)
 	}
-	s.tell()
+	s.tell("the group " + s.src.group + " has given this member no partition: others have them all")
 }
 
 // adopt begins a partition's epoch; mu is held.
@@ -96,8 +96,8 @@ func (s *subscription) freeIndex() int {
 	}
 }
 
-// tell lets the observer know which partitions there are.
-func (s *subscription) tell() {
+// tell lets the observer know which partitions there are, or why none.
+func (s *subscription) tell(none string) {
 	s.mu.Lock()
 	ts, over := s.each(), s.err != nil
 	s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *subscription) tell() {
 	}
 	reason := names(ts)
 	if len(ts) == 0 {
-		reason = "the group " + s.src.group + " has given this member no partition: others have them all"
+		reason = none
 	}
 	s.observer.Condition(supervisorv1.ConditionType_CONDITION_TYPE_ASSIGNED, len(ts) > 0, reason)
 }
@@ -122,7 +122,7 @@ func (s *subscription) revoked(_ context.Context, cl *kgo.Client, parts map[stri
 	}
 	if member, _ := cl.GroupMetadata(); ts[0].member != member {
 		s.giveUp(ts) // they were lost before the member joined again
-		s.tell()
+		s.tell(s.away())
 		return
 	}
 	limit := s.src.revokeTimeout()
@@ -137,8 +137,11 @@ func (s *subscription) revoked(_ context.Context, cl *kgo.Client, parts map[stri
 	}
 	cancel()
 	s.retire(ts)
-	s.tell()
+	s.tell(s.away())
 }
+
+// away is why there is no partition between two sessions.
+func (s *subscription) away() string { return "waits for the group " + s.src.group }
 
 // commitAll tries as long as ctx allows.
 func (s *subscription) commitAll(ctx context.Context, ts []*tracker) {
@@ -156,7 +159,7 @@ func (s *subscription) lost(_ context.Context, _ *kgo.Client, parts map[string][
 	<-s.started
 	if ts := s.revoke(parts); len(ts) > 0 {
 		s.giveUp(ts)
-		s.tell()
+		s.tell(s.away())
 	}
 }
 
@@ -185,7 +188,7 @@ func (s *subscription) revoke(parts map[string][]int32) []*tracker {
 		// Built anew: what Receive returned must not be written over.
 		keep := make([]brokers.Delivery, 0, len(s.buffer))
 		for i := range s.buffer {
-			if t := s.buffer[i].Ref.(*tracker); !t.revoking { //nolint:forcetypeassert // of our own making
+			if t := trackerOf(&s.buffer[i]); !t.revoking {
 				keep = append(keep, s.buffer[i])
 			} else {
 				t.free(s.buffer[i].Position)
@@ -244,7 +247,7 @@ func (s *subscription) groupFailed(err error) {
 	case e.Class == brokers.Refused, e.Class == brokers.Lost, e.Class == brokers.Missing:
 		s.fail(e)
 	default:
-		s.c.log.Info("group session ended; the member joins again", "group", s.src.group, "error", err)
+		s.c.log.Debug("group session ended; the member joins again", "group", s.src.group, "error", err)
 		s.c.ask4()
 	}
 }

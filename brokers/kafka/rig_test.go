@@ -73,7 +73,7 @@ func (r *rig) env() brokers.Env {
 
 func must(t interface {
 	Helper()
-	Fatal(...any)
+	Fatal(args ...any)
 }, err error,
 ) {
 	t.Helper()

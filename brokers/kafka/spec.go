@@ -33,7 +33,9 @@ const (
 type source struct {
 	topics  []string
 	pattern *regexp.Regexp // nil with topics
-	group   string
+	// wanted is the pattern as the user wrote it.
+	wanted string
+	group  string
 	// instance is "" for a dynamic member.
 	instance string
 	consumer bool // KIP-848
@@ -60,7 +62,7 @@ type source struct {
 // String names it for people.
 func (s *source) String() string {
 	if s.pattern != nil {
-		return "topics " + s.pattern.String()
+		return "topics that match " + s.wanted
 	}
 	if len(s.topics) == 1 {
 		return "topic " + s.topics[0]
@@ -176,7 +178,7 @@ func (f *faults) checkTopics(in *supervisorv1.KafkaSource, s *source) {
 		if err != nil {
 			f.addf("source.kafka.topic_pattern", "is no regular expression: %v", err)
 		}
-		s.pattern = re
+		s.pattern, s.wanted = re, p
 		if s.missing == supervisorv1.Missing_MISSING_CREATE {
 			f.addf("source.kafka.missing", "is CREATE, but a topic_pattern names no topic to create; list topics, or use WAIT")
 		}
@@ -201,8 +203,11 @@ func (f *faults) checkGroup(in *supervisorv1.KafkaSource, s *source) {
 	if s.balancer != supervisorv1.KafkaBalancer_KAFKA_BALANCER_UNSPECIFIED {
 		f.addf("source.kafka.balancer", "has no use with protocol CONSUMER, where the broker assigns; remove it")
 	}
-	if in.GetSessionTimeout() != nil || in.GetHeartbeatInterval() != nil {
-		f.addf("source.kafka.session_timeout", "and heartbeat_interval have no use with protocol CONSUMER: the broker's group.consumer.* settings hold; remove them")
+	if in.GetSessionTimeout() != nil {
+		f.addf("source.kafka.session_timeout", "has no use with protocol CONSUMER, where the broker's group.consumer.session.timeout.ms holds; remove it")
+	}
+	if in.GetHeartbeatInterval() != nil {
+		f.addf("source.kafka.heartbeat_interval", "has no use with protocol CONSUMER, where the broker's group.consumer.heartbeat.interval.ms holds; remove it")
 	}
 }
 

@@ -57,7 +57,6 @@ type subscription struct {
 	closed   bool
 	held     bool
 	want     int // of the Receive that waits
-	receives bool
 	buffer   []brokers.Delivery
 	trackers map[string]map[int32]*tracker
 	// topics are those it was made on.
@@ -115,7 +114,7 @@ func (c *conn) Subscribe(ctx context.Context, src any, o brokers.Observer) (brok
 
 // start makes the client, which joins by itself.
 func (s *subscription) start() error {
-	s.observer.Condition(supervisorv1.ConditionType_CONDITION_TYPE_ASSIGNED, false, "waits for the group "+s.src.group)
+	s.observer.Condition(supervisorv1.ConditionType_CONDITION_TYPE_ASSIGNED, false, s.away())
 	if err := s.c.add(s); err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func (c *conn) inspect(ctx context.Context, src *source) (found map[string]topic
 	}
 	found = src.of(all)
 	if len(found) == 0 {
-		return nil, []string{src.pattern.String()}, nil
+		return nil, []string{src.wanted}, nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		switch t := found[name]; {
@@ -171,8 +171,9 @@ func (s *subscription) check(all map[string]topicInfo) error {
 		case errors.Is(t.err, kerr.TopicAuthorizationFailed):
 			return classify("read topic "+name, t.err)
 		case t.err == nil && t.id != was.id:
-			s.losses(recreated(s.src, name, was.id, t.id).Error())
-			return recreated(s.src, name, was.id, t.id)
+			e := recreated(s.src, name, was.id, t.id)
+			s.losses("topic " + name + ": " + e.Err.Error())
+			return e
 		}
 	}
 	for name, t := range now {

@@ -196,12 +196,6 @@ func (t *tracker) refetch(offset int64) {
 	}
 }
 
-// isOut tells whether a record is with the caller.
-func (t *tracker) isOut(offset int64) bool {
-	i, found := t.places.find(offset)
-	return found && t.places.at(i).state == out
-}
-
 // rewound: the client was told where to fetch.
 func (t *tracker) rewound() int64 {
 	t.cursor = t.rewind
