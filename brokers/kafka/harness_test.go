@@ -188,7 +188,7 @@ func (h *harness) Source(ctx context.Context, o brokertest.SourceOptions) (*supe
 
 // create returns when every broker knows the topic.
 func (h *harness) create(ctx context.Context, name string, partitions int32) error {
-	return h.with(func(c *kgo.Client, a *kadm.Client) error {
+	return h.with(func(_ *kgo.Client, a *kadm.Client) error {
 		for {
 			_, err := a.CreateTopic(ctx, partitions, 1, nil, name)
 			switch {
