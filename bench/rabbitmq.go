@@ -91,7 +91,8 @@ func (l *rabbitLoop) start(context.Context) error {
 }
 
 func (l *rabbitLoop) each(deliveries <-chan amqp.Delivery) error {
-	for d := range deliveries {
+	var d amqp.Delivery // one: its address goes to the handler
+	for d = range deliveries {
 		l.handle(&d)
 		if err := d.Ack(false); err != nil {
 			return err
