@@ -52,6 +52,9 @@ func (r *run) subscribe(s *supervisorv1.ConsumerSpec) *intake {
 	i := &intake{r: r, observer: &observer{}}
 	p := r.plan(s)
 	r.eventually("subscribe", func(ctx context.Context) error {
+		if r.isLost() {
+			r.connected() // what broke it was noticed only now
+		}
 		sub, err := r.conn.Subscribe(ctx, p.Source, i.observer)
 		switch brokers.ClassOf(err) {
 		case 0, brokers.Unreachable, brokers.Transient:

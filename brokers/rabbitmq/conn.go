@@ -52,7 +52,7 @@ type flight struct {
 func newConn(name string, cfg *supervisorv1.RabbitmqConnection, env brokers.Env) *conn {
 	c := &conn{
 		dialer: &dialer{settingsOf(name, cfg), env},
-		log:    env.Log.With("connection", name),
+		log:    env.Log,
 		lost:   make(chan struct{}),
 	}
 	c.pub.c = c

@@ -51,6 +51,9 @@ type subscription struct {
 	// wake has room for one: Receive should look again.
 	wake chan struct{}
 
+	// latest is pump's own.
+	latest amqp.Delivery
+
 	// tag and drained are those of the consumption under way; "" without one. Jobs
 	// use them, one at a time.
 	tag     string
@@ -121,9 +124,7 @@ func (s *subscription) fail(err error) {
 func (s *subscription) pump(now consumption) {
 	defer close(s.ended)
 	for {
-		for d := range now.deliveries {
-			s.arrive(&d)
-		}
+		s.drain(now.deliveries)
 		select {
 		case _, byBroker := <-s.cancels:
 			if byBroker {
@@ -138,6 +139,19 @@ func (s *subscription) pump(now consumption) {
 			return
 		case now = <-s.next:
 		}
+	}
+}
+
+// drain books what comes, until nothing more does. The delivery is in the
+// subscription because several on the stack would double it, for each idle consumer.
+func (s *subscription) drain(deliveries <-chan amqp.Delivery) {
+	for {
+		var more bool
+		if s.latest, more = <-deliveries; !more {
+			return
+		}
+		s.arrive(&s.latest)
+		s.latest = amqp.Delivery{}
 	}
 }
 
