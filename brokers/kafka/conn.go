@@ -176,8 +176,11 @@ func (c *conn) heard(err error) {
 	}
 	now, since, subs := c.err, c.since, slices.Collect(maps.Keys(c.subs))
 	c.mu.Unlock()
-	if (was == nil) != (now == nil) {
-		c.log.Info("cluster", "answers", now == nil, "error", now)
+	switch {
+	case was == nil && now != nil:
+		c.log.Warn("no broker answers", "error", now)
+	case was != nil && now == nil:
+		c.log.Info("the brokers answer again")
 	}
 	for _, s := range subs {
 		switch {
