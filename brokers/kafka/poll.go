@@ -201,6 +201,9 @@ func (s *subscription) bookPartition(buffer []brokers.Delivery, t *tracker, reco
 		case deliver:
 			buffer = buffer[:len(buffer)+1]
 			fill(&buffer[len(buffer)-1], t, r)
+			if len(r.Headers) == 0 {
+				r.Recycle() // a delivery needs the record for its headers only
+			}
 		case odd:
 			go s.fail(&brokers.Error{
 				Class: brokers.Transient, Op: s.op,

@@ -135,6 +135,7 @@ func (s *subscription) options() []kgo.Opt {
 	src := s.src
 	opts := []kgo.Opt{
 		kgo.WithHooks(&hooks{c: s.c, s: s}),
+		kgo.WithPools(&recordPool{}),
 		kgo.ConsumerGroup(src.group),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
