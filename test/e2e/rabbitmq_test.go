@@ -18,6 +18,8 @@ type rabbitmqFixture struct {
 	node   *rabbitmq.Node
 	prefix string
 	out    outlet
+	// arguments of all queues; with them all are quorum queues.
+	arguments amqp.Table
 }
 
 // daemonUser is the daemon's alone, so that its connections can be closed.
@@ -31,7 +33,11 @@ func (f *rabbitmqFixture) open(t *testing.T, names []string) {
 	t.Cleanup(f.out.close)
 	for _, name := range names {
 		_, err := onChannel(t.Context(), &f.out, func(ch *amqp.Channel) (amqp.Queue, error) {
-			return ch.QueueDeclare(f.prefix+name, true, false, false, false, amqp.Table{"x-queue-type": f.kind(name)})
+			args := f.arguments
+			if args == nil {
+				args = amqp.Table{"x-queue-type": f.kind(name)}
+			}
+			return ch.QueueDeclare(f.prefix+name, true, false, false, false, args)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -49,8 +55,8 @@ func (f *rabbitmqFixture) open(t *testing.T, names []string) {
 
 func (*rabbitmqFixture) consumers() int { return 20 }
 
-func (*rabbitmqFixture) kind(name string) string {
-	if (name[len(name)-1]-'0')%2 == 0 {
+func (f *rabbitmqFixture) kind(name string) string {
+	if f.arguments == nil && (name[len(name)-1]-'0')%2 == 0 {
 		return "classic"
 	}
 	return "quorum"
