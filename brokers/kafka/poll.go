@@ -174,7 +174,10 @@ func (s *subscription) book(fetches kgo.Fetches) {
 		}
 	}
 	if len(buffer) > 0 {
-		s.buffer = append(s.buffer, buffer...)
+		if len(s.buffer) > 0 {
+			buffer = append(s.buffer[:len(s.buffer):len(s.buffer)], buffer...)
+		}
+		s.buffer = buffer
 		poke(s.wake)
 	}
 	s.mu.Unlock()
