@@ -11,7 +11,9 @@ import (
 
 // TestBrokerKilledAndRestarted: trouble is seen, verbs are answered meanwhile,
 // and all goes on afterwards.
-func TestBrokerKilledAndRestarted(t *testing.T) { onEach(t, killBroker) }
+func TestBrokerKilledAndRestarted(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, killBroker)
+}
 
 func killBroker(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
@@ -31,7 +33,9 @@ func killBroker(t *testing.T, f fixture) {
 }
 
 // TestBrokerFrozen: a broker that does not answer hangs no verb.
-func TestBrokerFrozen(t *testing.T) { onEach(t, freezeBroker) }
+func TestBrokerFrozen(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, freezeBroker)
+}
 
 func freezeBroker(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
@@ -52,7 +56,9 @@ func freezeBroker(t *testing.T, f fixture) {
 
 // TestConnectionsClosed: the broker's operators close the daemon's connections
 // again and again, under load.
-func TestConnectionsClosed(t *testing.T) { onEach(t, closeConnections) }
+func TestConnectionsClosed(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, closeConnections)
+}
 
 func closeConnections(t *testing.T, f fixture) {
 	closer, ok := f.(closesConnections)

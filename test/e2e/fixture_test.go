@@ -10,6 +10,8 @@ import (
 // fixture is a real broker with a place for each consumer of one world. Its
 // methods are safe for concurrent use.
 type fixture interface {
+	faulty
+
 	// consumers is how many a scenario has.
 	consumers() int
 	// open readies the broker and the places, until the test ends.
@@ -26,8 +28,11 @@ type fixture interface {
 	left(ctx context.Context, name string) (int, error)
 	// messages is how names of messages begin.
 	messages() string
+}
 
-	// kill ends the broker with SIGKILL; restart lets it go on with its data.
+// faulty is a broker that breaks on request: kill ends it with SIGKILL, and restart lets it go on with
+// its data.
+type faulty interface {
 	kill()
 	restart(ctx context.Context) error
 	freeze()

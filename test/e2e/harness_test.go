@@ -83,7 +83,7 @@ func (p *process) tail() string {
 // again although it was handled. The process must have ended.
 func (p *process) willRepeat() int {
 	n := 0
-	for _, field := range strings.Fields(p.out.String()) {
+	for field := range strings.FieldsSeq(p.out.String()) {
 		if value, ok := strings.CutPrefix(field, "receipt.will_repeat="); ok {
 			one, err := strconv.Atoi(value)
 			if err != nil {

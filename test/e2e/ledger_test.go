@@ -181,7 +181,7 @@ func (p *publisher) run(ctx context.Context, every time.Duration) {
 			for n := 0; ; n++ {
 				select {
 				case <-t.C:
-					p.one(name, n)
+					p.one(context.WithoutCancel(ctx), name, n)
 				case <-ctx.Done():
 					return
 				}
@@ -191,10 +191,10 @@ func (p *publisher) run(ctx context.Context, every time.Duration) {
 	all.Wait()
 }
 
-// one is not cancelled by stop: what it publishes is there, or not, when stop
-// returns.
-func (p *publisher) one(name string, n int) {
-	ctx, cancel := context.WithTimeout(p.w.ctx, 2*time.Second)
+// one is not to be cancelled by stop: what it publishes is there, or not, when
+// stop returns.
+func (p *publisher) one(ctx context.Context, name string, n int) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	id := fmt.Sprintf("%s-%d", name, n)
 	if err := p.w.publish(ctx, name, keyOf(name, n), id); err != nil {

@@ -112,7 +112,7 @@ func (f *natsFixture) left(ctx context.Context, name string) (int, error) {
 		return 0, err
 	}
 	i := c.CachedInfo()
-	return int(i.NumPending) + i.NumAckPending, nil //nolint:gosec // a test has fewer
+	return int(i.NumPending) + i.NumAckPending, nil
 }
 
 func (*natsFixture) messages() string { return "E2E:" }

@@ -14,7 +14,7 @@ import (
 // consumer of the group is paused and one drains again and again. Nothing is
 // lost, no position is ever above what was handled or goes back, and the paused
 // one handles nothing.
-func TestRebalances(t *testing.T) {
+func TestRebalances(t *testing.T) { //nolint:tparallel // scenarios one after another, balancers at once
 	for balancer, foreign := range map[string]kgo.GroupBalancer{
 		"COOPERATIVE_STICKY": kgo.CooperativeStickyBalancer(), "RANGE": kgo.RangeBalancer(),
 	} {

@@ -13,7 +13,9 @@ import (
 // budget is shutdown.hard of the configuration and the two seconds beyond it.
 const budget = 8 * time.Second
 
-func TestSIGTERMUnderLoad(t *testing.T) { onEach(t, terminate) }
+func TestSIGTERMUnderLoad(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, terminate)
+}
 
 func terminate(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
@@ -58,7 +60,9 @@ func (w *world) hang(id string) (p *publisher, release func()) {
 // until soft, then its message goes back; that is a clean end. Where the broker
 // keeps a position, what was handled above that message comes again, and the
 // receipt says so.
-func TestSIGTERMWithASlowHandler(t *testing.T) { onEach(t, terminateSlow) }
+func TestSIGTERMWithASlowHandler(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, terminateSlow)
+}
 
 func terminateSlow(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
@@ -81,7 +85,9 @@ func terminateSlow(t *testing.T, f fixture) {
 
 // TestSIGTERMWithAHungHandler: one that ignores its context is given up at the
 // hard limit, named, and its message comes again, once.
-func TestSIGTERMWithAHungHandler(t *testing.T) { onEach(t, terminateHung) }
+func TestSIGTERMWithAHungHandler(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, terminateHung)
+}
 
 func terminateHung(t *testing.T, f fixture) {
 	w := newWorldWith(t, f, f.consumers(), deafHandler)
@@ -106,7 +112,9 @@ func terminateHung(t *testing.T, f fixture) {
 
 // TestKillTheDaemon kills -9 under load, again and again: nothing is lost, and
 // every consumer comes back where the last acknowledged verb put it.
-func TestKillTheDaemon(t *testing.T) { onEach(t, killDaemon) }
+func TestKillTheDaemon(t *testing.T) { //nolint:tparallel // scenarios one after another, brokers at once
+	onEach(t, killDaemon)
+}
 
 func killDaemon(t *testing.T, f fixture) {
 	w := newWorld(t, f, f.consumers())
