@@ -285,6 +285,13 @@ type Capabilities struct {
 	// takes the message away unhandled. Pause and stop then finish what was
 	// taken, until soft.
 	GiveBackCounts bool
+	// OrderOnClose: what is given back comes again in its order only when the
+	// subscription is closed, because a held one lets another consumer begin
+	// behind it. Pause and stop then finish what runs and close, without Hold.
+	OrderOnClose bool
+	// NoPause is why a pause is refused: it would destroy what waits. Empty: it is
+	// not.
+	NoPause string
 	// Positions: the broker keeps one position per Origin instead of single
 	// acks. What stands below the highest handled one is finished before a
 	// give-back, so that nothing repeats.

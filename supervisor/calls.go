@@ -84,6 +84,10 @@ func (c *consumer) open() {
 	case c.pool.exhausted():
 		c.poolChanged()
 	case c.ep != nil:
+		if c.closing {
+			c.closing = false
+			c.pool.takeBack()
+		}
 		c.flow(c.ep)
 	default:
 		c.subscribe()
@@ -270,7 +274,7 @@ func (c *consumer) detach(err error) {
 // way waits for its report, the next start for its end.
 func (c *consumer) release(ep *epoch, ds []*brokers.Delivery) {
 	r := c.receiver
-	c.receiver = nil
+	c.receiver, c.closing = nil, false
 	r.stop()
 	ep.cancel(errClosed)
 	delete(c.conds, pb.ConditionType_CONDITION_TYPE_ASSIGNED)

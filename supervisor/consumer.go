@@ -62,6 +62,7 @@ type consumer struct {
 	handler  Handler
 	receiver *receiver
 	call     *call  // the driver call under way
+	closing  bool   // the subscription is closed once nothing runs
 	reaping  []reap // closings that the next start waits for
 	// unreported closings have not told yet what became of their messages; the
 	// receipt waits for that.
@@ -223,7 +224,7 @@ func (c *consumer) due(now time.Time) {
 
 // settleDown fires what follows from nothing being in flight any more.
 func (c *consumer) settleDown() {
-	if c.call != nil || c.unreported > 0 || !c.pool.isQuiet() {
+	if c.call != nil || c.unreported > 0 || c.closeNow() || !c.pool.isQuiet() {
 		return
 	}
 	switch c.state {

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"slices"
@@ -81,9 +80,7 @@ func (p *pool) sweep(keep func(*item) bool) {
 		}
 	}
 	p.waits = nil
-	slices.SortStableFunc(found, func(a, b *item) int {
-		return cmp.Or(cmp.Compare(a.d.Origin.Index, b.d.Origin.Index), cmp.Compare(a.d.Position, b.d.Position))
-	})
+	slices.SortStableFunc(found, inOriginOrder)
 	for _, it := range found {
 		switch {
 		case !keep(it):
@@ -99,50 +96,6 @@ func (p *pool) sweep(keep func(*item) bool) {
 			p.ready.push(l)
 		}
 	}
-}
-
-// takeStrays hands over what is to be given back; it stays in flight until
-// [pool.gaveBack].
-func (p *pool) takeStrays() []*item {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := p.strays
-	p.strays, p.holding = nil, false
-	for _, it := range out {
-		if it.state != gone {
-			it.state = returning
-		}
-	}
-	return out
-}
-
-// takeLate hands over what arrived after an epoch's fence.
-func (p *pool) takeLate(ep *epoch) []*brokers.Delivery {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := ep.late
-	ep.late = nil
-	return out
-}
-
-// gaveBack books items given back, and the driver's own beyond them and others
-// that are booked already.
-func (p *pool) gaveBack(items []*item, r brokers.Report, others int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, it := range items {
-		if it.state != gone {
-			p.leftOver(it)
-			p.count.returned++
-		}
-	}
-	p.count.returned += int64(max(0, r.Returned-len(items)-others))
-	p.count.unconfirmed += int64(r.Unconfirmed)
-	p.count.ownershipLost += int64(r.OwnershipLost)
-	p.count.willRepeat += int64(r.WillRepeat)
-	p.repay()
-	poke(p.credit)
-	p.tellIfQuiet()
 }
 
 // cancelRunning ends the contexts of all running calls, or of one message's.

@@ -21,14 +21,39 @@ func (c *consumer) hold(cancel bool) {
 	}
 	c.pool.hold(!cancel && !(c.op != nil && c.op.softFired))
 	c.startLimits()
-	c.giveBack(ep, nil)
+	if !c.closesLater(ep) {
+		c.giveBack(ep, nil)
+	}
+}
+
+// closesLater leaves the giving back to the end of the subscription, once
+// nothing runs, where only that keeps the order.
+func (c *consumer) closesLater(ep *epoch) bool {
+	if ep == nil || !ep.caps.OrderOnClose {
+		return false
+	}
+	c.receiver.stop()
+	c.closing = true
+	return true
+}
+
+// closeNow does what closesLater has left, once nothing runs, and says whether
+// it did.
+func (c *consumer) closeNow() bool {
+	if !c.closing || c.ep == nil || !c.pool.onlyStrays() {
+		return false
+	}
+	c.detach(errClosed)
+	return true
 }
 
 // shut closes the intake only.
 func (c *consumer) shut() {
 	c.pool.shut()
 	c.startLimits()
-	c.endIntake(c.ep, nil, true)
+	if !c.closesLater(c.ep) {
+		c.endIntake(c.ep, nil, true)
+	}
 }
 
 // giveBack stops taking and gives back strays, and more.
@@ -88,5 +113,10 @@ func (c *consumer) holdLimit() time.Duration {
 func (c *consumer) abandon() {
 	ds, named := c.pool.abandon()
 	c.nameAbandoned(named)
+	if ep := c.ep; ep != nil && c.closing {
+		c.ep = nil
+		c.release(ep, append(c.pool.fence(ep, errClosed), ds...))
+		return
+	}
 	c.giveBack(c.ep, ds)
 }

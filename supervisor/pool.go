@@ -279,10 +279,14 @@ func (p *pool) repay() {
 	}
 }
 
-// quiet: no handler runs, nothing is in flight, nothing is being settled.
-func (p *pool) quiet() bool {
-	return p.inFlight == 0 && len(p.workers) == 0 && !p.flushing && !p.burying
+// rests: no handler runs, nothing is being settled, and what is in flight waits to
+// be given back.
+func (p *pool) rests() bool {
+	return len(p.workers) == 0 && !p.flushing && !p.burying && p.inFlight == len(p.strays)
 }
+
+// quiet: it rests, and nothing is in flight.
+func (p *pool) quiet() bool { return p.rests() && p.inFlight == 0 }
 
 func (p *pool) isQuiet() bool {
 	p.mu.Lock()
@@ -292,7 +296,7 @@ func (p *pool) isQuiet() bool {
 
 // tellIfQuiet lets the actor look again.
 func (p *pool) tellIfQuiet() {
-	if p.quiet() {
+	if p.rests() {
 		poke(p.signal)
 	}
 }

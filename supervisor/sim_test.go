@@ -207,7 +207,7 @@ func (s *sim) dead(boot int) bool {
 func (s *sim) setUp() {
 	kinds := []memory.QueueOptions{
 		{}, {Prefetch: 10}, {Partitions: 3}, {DeliveryLimit: 20, GiveBackCounts: true, DeadLetter: "limit.dead"},
-		{SingleActive: true}, {AckTimeout: 30 * time.Second},
+		{SingleActive: true, LeaveOnHold: true}, {AckTimeout: 30 * time.Second},
 	}
 	for i := range 1 + s.rnd.IntN(3) {
 		name := fmt.Sprintf("c%d", i)

@@ -337,6 +337,14 @@ func (c *consumer) update(cmd Command) {
 
 // allowed refuses what this consumer cannot do.
 func (c *consumer) allowed(cmd Command, rec *pb.Consumer) error {
+	if ep := c.pool.current(); ep != nil && ep.caps.NoPause != "" &&
+		(cmd.Verb == pb.Verb_VERB_PAUSE || cmd.Then == pb.DrainThen_DRAIN_THEN_PAUSED) {
+		return &Error{
+			Reason:   pb.ErrorReason_ERROR_REASON_CAPABILITY_UNSUPPORTED,
+			Message:  fmt.Sprintf("%s cannot be paused: %s", c.key, ep.caps.NoPause),
+			Metadata: map[string]string{"broker": c.s.links[rec.GetSpec().GetSource().GetConnection()].driver.Kind(), "capability": "pause"},
+		}
+	}
 	held := standing(rec.GetDesired().GetHolds(), time.Now())
 	if cmd.Verb == pb.Verb_VERB_DRAIN && cmd.Mode == pb.DrainMode_DRAIN_MODE_BACKLOG && len(held) > 0 {
 		st := c.view.Load().state.Public()

@@ -55,6 +55,8 @@ func (a *acks) capabilities() brokers.Capabilities {
 		Membership:   !o.LeaveOnHold,
 		MessagesHard: o.Prefetch == 0, BytesHard: o.Prefetch == 0,
 		GiveBackCounts: o.GiveBackCounts && o.DeliveryLimit > 0,
+		OrderOnClose:   o.SingleActive && o.LeaveOnHold,
+		NoPause:        o.NoPause,
 		Lag:            true,
 	}
 	if o.LeaveOnHold {

@@ -60,6 +60,8 @@ type QueueOptions struct {
 	// LeaveOnHold ends the membership of a held subscription: with SingleActive
 	// the next one takes over.
 	LeaveOnHold bool
+	// NoPause is told as the capability of that name.
+	NoPause string
 	// AckTimeout above 0 takes a message away that was not settled for so long
 	// while the driver could not keep it alive.
 	AckTimeout time.Duration

@@ -161,6 +161,16 @@ func (l *lot) ack(h *held) {
 	l.next = max(l.next, l.part.committed)
 }
 
+// taken is the way from the position to behind the highest offset taken.
+func (l *lot) taken() int64 {
+	for i := len(l.places); i > 0; i-- {
+		if l.places[i-1] != free {
+			return int64(i)
+		}
+	}
+	return 0
+}
+
 // free rewinds to h.
 func (l *lot) free(h *held) {
 	l.sub.has.remove(h)

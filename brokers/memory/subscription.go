@@ -304,7 +304,7 @@ func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
 	lag := brokers.Lag{Messages: waiting}
 	for _, l := range s.lots {
 		lag.Uncommitted += int64(len(l.part.log)) - l.part.committed
-		lag.Gap = max(lag.Gap, int64(len(l.places)))
+		lag.Gap = max(lag.Gap, l.taken())
 	}
 	return lag, nil
 }

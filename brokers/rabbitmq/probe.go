@@ -95,10 +95,12 @@ func (s *source) capabilities(f facts, v version) brokers.Capabilities {
 		Pause: "this consumer leaves the queue: its other consumers get the messages, and with none they wait",
 		// A policy may set a limit that cannot be seen from here.
 		GiveBackCounts: quorum && (v.nackCounts() || s.strict),
+		OrderOnClose:   s.strict,
 		Lag:            true,
 	}
 	switch {
 	case f.autoDelete:
+		c.NoPause = "the queue deletes itself, with its messages, when its last consumer leaves: stop the consumer if that may be, or use a queue that stays"
 		c.Pause = "this consumer leaves the queue, which is deleted with its messages when no other consumer is left"
 	case s.expires:
 		c.Pause += ", until the queue's x-expires is over and it is deleted"
