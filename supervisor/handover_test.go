@@ -1,4 +1,3 @@
-//nolint:forbidigo // every test here runs in a bubble of virtual time
 package supervisor_test
 
 import (
@@ -40,23 +39,7 @@ func handOver(t *testing.T, r *rig, v pb.Verb) {
 		order = append(order, string(m.Body))
 		return supervisor.Ack()
 	}
-	if err := r.broker.Create("q", memory.QueueOptions{SingleActive: true, LeaveOnHold: true, Prefetch: 10}); err != nil {
-		t.Fatal(err)
-	}
-	var want []string
-	for i := range n {
-		want = append(want, fmt.Sprintf("%03d", i))
-		if err := r.broker.Publish("q", memory.Message{Body: []byte(want[i])}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"first", "second"} {
-		r.apply(newSpec(name, func(s *pb.ConsumerSpec) {
-			s.Source = &pb.Source{Connection: "main", Broker: &pb.Source_Memory{Memory: &pb.MemorySource{Queue: "q"}}}
-			s.Concurrency = new(int32(1))
-		}))
-		r.await(name, pb.State_STATE_RUNNING)
-	}
+	want := r.twoOnOneQueue(n)
 	handled := func() int {
 		mu.Lock()
 		defer mu.Unlock()
@@ -81,6 +64,28 @@ func handOver(t *testing.T, r *rig, v pb.Verb) {
 	if !slices.Equal(order, want) {
 		t.Errorf("handled in the order %v", order)
 	}
+}
+
+// twoOnOneQueue lets the consumers first and second share a queue of n messages,
+// and returns their bodies.
+func (r *rig) twoOnOneQueue(n int) (bodies []string) {
+	if err := r.broker.Create("q", memory.QueueOptions{SingleActive: true, LeaveOnHold: true, Prefetch: 10}); err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range n {
+		bodies = append(bodies, fmt.Sprintf("%03d", i))
+		if err := r.broker.Publish("q", memory.Message{Body: []byte(bodies[i])}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"first", "second"} {
+		r.apply(newSpec(name, func(s *pb.ConsumerSpec) {
+			s.Source = &pb.Source{Connection: "main", Broker: &pb.Source_Memory{Memory: &pb.MemorySource{Queue: "q"}}}
+			s.Concurrency = new(int32(1))
+		}))
+		r.await(name, pb.State_STATE_RUNNING)
+	}
+	return bodies
 }
 
 // A pause that would destroy what waits is refused, with the reason, until the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -175,7 +176,7 @@ func (s *subscription) book(fetches kgo.Fetches) {
 	}
 	if len(buffer) > 0 {
 		if len(s.buffer) > 0 {
-			buffer = append(s.buffer[:len(s.buffer):len(s.buffer)], buffer...)
+			buffer = append(slices.Clip(s.buffer), buffer...)
 		}
 		s.buffer = buffer
 		poke(s.wake)

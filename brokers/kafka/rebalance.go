@@ -195,6 +195,8 @@ func (s *subscription) revoke(parts map[string][]int32) []*tracker {
 			}
 		}
 		s.buffer = keep
+		// The poller rests while something waits for Receive, which waits for it.
+		poke(s.steer)
 	}
 	return out
 }
