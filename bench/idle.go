@@ -39,11 +39,12 @@ type footprint struct {
 	Stop  time.Duration `json:"stop"`
 }
 
-// rest reads the footprint after collecting what is no longer used. Twice: the
-// first collection may leave what finalizers held, and shrinks stacks.
+// rest reads the footprint after collecting what is no longer used. Some times:
+// each collection leaves what finalizers held, and halves stacks at most.
 func rest() footprint {
-	runtime.GC()
-	runtime.GC()
+	for range 5 {
+		runtime.GC()
+	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{Heap: int64(m.HeapAlloc), Stacks: int64(m.StackInuse), RSS: rss(), Goroutines: runtime.NumGoroutine()}
