@@ -60,6 +60,47 @@ func (s *subscription) Hold(ctx context.Context, unstarted []*brokers.Delivery) 
 	return rep, s.err
 }
 
+// Shut withdraws the inbox and hands over what had arrived: given back, it would
+// count where the durable has a max_deliver.
+func (s *subscription) Shut(ctx context.Context) ([]brokers.Delivery, error) {
+	if err := s.turn(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	in := s.in
+	if s.err != nil || in == nil {
+		defer s.mu.Unlock()
+		return nil, s.err
+	}
+	s.in = nil
+	s.pulls.reset()
+	job := s.newJob()
+	s.mu.Unlock()
+	s.poke() // a Receive that waits forgets its credit
+
+	s.c.background(func() {
+		defer close(job)
+		s.c.withdraw(in)
+	})
+	done := s.await(ctx, job)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	out := make([]brokers.Delivery, 0, s.ledger.held.n)
+	for s.ledger.held.n > 0 {
+		e := s.ledger.held.head
+		size := e.size(s.src.subjectKey)
+		s.ledger.handOut(e)
+		out = append(out, s.delivery(e, size))
+	}
+	if !done {
+		return out, context.Cause(ctx)
+	}
+	return out, nil
+}
+
 // newJob makes the next job; mu is held.
 func (s *subscription) newJob() chan struct{} {
 	s.job = make(chan struct{})

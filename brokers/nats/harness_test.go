@@ -72,6 +72,7 @@ func (h *harness) Features() brokertest.Features {
 			brokertest.Block, brokertest.Unblock, brokertest.Lose,
 		},
 		Credentials:   true,
+		Finishes:      true,
 		Revokes:       true,
 		Create:        true,
 		Members:       true,

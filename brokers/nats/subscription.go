@@ -54,7 +54,10 @@ type subscription struct {
 	timer            *time.Timer
 }
 
-var _ brokers.Subscription = (*subscription)(nil)
+var (
+	_ brokers.Subscription = (*subscription)(nil)
+	_ brokers.Finisher     = (*subscription)(nil)
+)
 
 // now is a monotonic time, in nanoseconds since the connection was made.
 func (c *conn) now() int64 { return int64(time.Since(c.base)) }
