@@ -24,7 +24,7 @@ PROTO := $(shell find proto -name '*.proto')
 GOTEST := go run ./tools/gotest
 TIMEOUT ?= 40m
 FUZZTIME ?= 30s
-BENCH ?= core jetstream idle pause
+BENCH ?= core rabbitmq kafka jetstream idle backlog pause
 
 # Go stamps the version of the commit where there is one to ask for.
 VCS := $(shell git describe --always --dirty >/dev/null 2>&1 && echo true || echo false)
