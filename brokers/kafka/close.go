@@ -62,7 +62,9 @@ func (s *subscription) finish(broke error, marks map[*tracker]int) bool {
 }
 
 // leave tells the group. It returns within ctx, also when the broker is frozen.
+// The poller has ended, so nothing may keep the group waiting any more.
 func (s *subscription) leave(ctx context.Context) bool {
+	s.client.AllowRebalance()
 	defer s.client.AllowRebalance()
 	return s.client.LeaveGroupContext(ctx) == nil
 }
