@@ -191,7 +191,9 @@ type Subscription interface {
 	// broken is no error of Close. Closed twice it reports nothing.
 	Close(ctx context.Context, unsettled []*Delivery) (Report, error)
 
-	// Lag asks the broker what waits there, taken by nobody.
+	// Lag asks the broker what waits there, taken by nobody. A broker may count a
+	// little later than it delivers; where that takes seconds, or the count is no
+	// count of messages, it is approximate.
 	Lag(ctx context.Context) (Lag, error)
 
 	// Capabilities tells what this broker does for this source, after looking. It

@@ -19,7 +19,8 @@ const (
 	Refused
 	// Missing: the source is not there. The spec says what follows.
 	Missing
-	// Fenced: another has taken over this epoch, or it is closed.
+	// Fenced: another has taken over this epoch, or it is closed. Trying again would
+	// fence the other.
 	Fenced
 	// Lost: the broker no longer has messages that were not handled.
 	Lost

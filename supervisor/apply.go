@@ -173,7 +173,11 @@ func (s *Supervisor) planOne(k key, cfg *spec.Consumer, item *pb.ApplyItem) (*ap
 	}
 	old := p.rec.GetSpec()
 	if was := c.config.Load(); was != nil {
-		p.fields = spec.Diff(was.Full, cfg.Full)
+		full, err := was.FullSpec()
+		if err != nil {
+			return nil, errorf(pb.ErrorReason_ERROR_REASON_INTERNAL, "%s: %v", k, err)
+		}
+		p.fields = spec.Diff(full, cfg.Full)
 	} else {
 		p.fields = spec.Diff(old, written)
 		p.cold = true
@@ -217,7 +221,7 @@ func (c *consumer) reconfigure(cfg *spec.Consumer, cold bool) {
 	c.changed, c.by = true, itself
 	defer func() { c.by = "" }()
 	swap := func() {
-		c.config.Store(cfg)
+		c.config.Store(cfg.Lean())
 		c.fault = nil
 		c.configure()
 	}

@@ -102,7 +102,7 @@ func newConsumer(s *Supervisor, rec *pb.Consumer, cfg *spec.Consumer, fault erro
 		pool:  newPool(s.clock, s.budgetOf(k.namespace), log, s.o.Jitter),
 		fault: fault, state: lifecycle.Stopped, since: time.Now(),
 	}
-	c.config.Store(cfg)
+	c.config.Store(cfg.Lean())
 	c.pool.publish = c.publishDead
 	c.pool.broke = c.settleBroke
 	c.rec.Store(rec)

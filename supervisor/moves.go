@@ -110,7 +110,7 @@ func (c *consumer) failed(err error) {
 	}
 	waits := be != nil && be.Wait
 	switch {
-	case class == brokers.Refused, class == brokers.Missing && !waits:
+	case class == brokers.Refused, class == brokers.Fenced, class == brokers.Missing && !waits:
 		c.fire(lifecycle.Refused, err.Error())
 		return
 	case class == brokers.Unreachable, waits:

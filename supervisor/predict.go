@@ -22,7 +22,11 @@ func (c *consumer) predict(cmd Command, d lifecycle.Decision) []string {
 		if caps.GetGiveBackCounts() {
 			say("%d messages that have not started are finished until soft, because a give-back counts against them here", load.queued)
 		} else {
-			say("%d messages that have not started are given back", load.queued)
+			gaps := c.pool.gaps()
+			if gaps > 0 {
+				say("%d messages that have not started stand below one that has, and are finished", gaps)
+			}
+			say("%d messages that have not started are given back", load.queued-gaps)
 		}
 		say("%d messages in a handler are finished", load.running)
 	case pb.Verb_VERB_DRAIN:

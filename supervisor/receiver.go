@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 
 	"github.com/seed-111f5b8e/supervisord/brokers"
 )
@@ -83,8 +84,16 @@ func (r *receiver) wait(ctx context.Context) {
 	}
 }
 
-// settleBroke hears from the pool that settling failed.
-func (c *consumer) settleBroke(ep *epoch, err error) { c.lost(ep, err) }
+// settleBroke hears from the pool that settling failed. That it is fenced says
+// only that the subscription is over, which Receive may be about to tell better.
+func (c *consumer) settleBroke(ep *epoch, err error) {
+	if be, ok := errors.AsType[*brokers.Error](err); ok && be.Class == brokers.Fenced && ep.ctx.Err() == nil {
+		over := *be
+		over.Class = brokers.Transient
+		err = &over
+	}
+	c.lost(ep, err)
+}
 
 // lost tells the actor that a subscription ended. It does not wait for it.
 func (c *consumer) lost(ep *epoch, err error) {

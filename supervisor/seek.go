@@ -153,7 +153,10 @@ func (c *consumer) movePositions(
 		return nil, storeError(err)
 	}
 	c.rec.Store(next)
-	c.tell(func() { c.changed = true })
+	c.tell(func() {
+		c.changed = true
+		delete(c.conds, pb.ConditionType_CONDITION_TYPE_DATA_LOSS)
+	})
 	if _, err := p.Seek(ctx, source, exact, false); err != nil {
 		e := c.seekError(ctx, err)
 		e.Message = fmt.Sprintf("some positions of %s may have been moved: seek again, or take it back by a seek to PREVIOUS: %v", c.key, err)

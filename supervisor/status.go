@@ -223,6 +223,21 @@ func (p *pool) describe(it *item, now int64, running bool) *pb.InFlightMessage {
 	return m
 }
 
+// gaps counts what has not started and must be finished before a give-back.
+func (p *pool) gaps() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for s := p.first; s != nil; s = s.next {
+		for i := range s.items {
+			if it := &s.items[i]; (it.state == queued || it.state == waiting) && p.gap(it) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // find is the item of a delivery; nil when it is gone.
 func (p *pool) find(d *brokers.Delivery) *item {
 	for s := p.first; s != nil; s = s.next {

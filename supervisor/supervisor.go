@@ -252,7 +252,10 @@ func (s *Supervisor) newHandler(ctx context.Context, cfg *spec.Consumer, env Han
 	defer cancel()
 	var h Handler
 	made := Go(func() (err error) {
-		h, err = s.kinds[cfg.HandlerKind].New(cfg.Full, env)
+		full, err := cfg.FullSpec()
+		if err == nil {
+			h, err = s.kinds[cfg.HandlerKind].New(full, env)
+		}
 		return err
 	})
 	select {

@@ -303,6 +303,7 @@ func (c *consumer) startOrPark(cmd Command) {
 		return
 	}
 	c.attempt, c.answered = 0, 0
+	delete(c.conds, pb.ConditionType_CONDITION_TYPE_DATA_LOSS) // it was seen
 	if cfg := c.config.Load(); cfg != nil {
 		c.s.links[cfg.Connection].hurry()
 	}

@@ -84,7 +84,8 @@ func (s *subscription) look() error {
 		}
 	}
 	s.caps = s.src.capabilities(*f, s.l.version)
-	s.nackFirst = f.isQuorum(s.src) && !s.caps.GiveBackCounts
+	s.quorum = f.isQuorum(s.src)
+	s.nackFirst = s.quorum && !s.caps.GiveBackCounts
 	return nil
 }
 

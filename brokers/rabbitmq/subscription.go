@@ -37,6 +37,7 @@ type subscription struct {
 	op     string
 	origin *brokers.Origin
 	caps   brokers.Capabilities
+	quorum bool
 	// nackFirst: closing gives back by basic.nack, for the end of the channel
 	// would count against the messages.
 	nackFirst bool
@@ -381,13 +382,14 @@ func (s *subscription) write(all bool) (settled int, err error) {
 // Capabilities tells what the broker does for this queue.
 func (s *subscription) Capabilities() brokers.Capabilities { return s.caps }
 
-// Lag asks how many messages are ready; what consumers hold is not among them.
+// Lag asks how many messages are ready; what consumers hold is not among them. A
+// quorum queue counts every few seconds.
 func (s *subscription) Lag(ctx context.Context) (brokers.Lag, error) {
 	q, err := ask(ctx, s.l, func(ch *amqp.Channel) (amqp.Queue, error) { return inspect(ch, s.src.queue) })
 	if err != nil {
 		return brokers.Lag{}, s.src.classify("count "+s.src.String(), err)
 	}
-	return brokers.Lag{Messages: int64(q.Messages)}, nil
+	return brokers.Lag{Messages: int64(q.Messages), Approximate: s.quorum}, nil
 }
 
 // inspect asks for a queue without declaring it.

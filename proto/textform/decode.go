@@ -285,6 +285,9 @@ func (d *decoder) mapping(m protoreflect.Message, fd protoreflect.FieldDescripto
 
 // value reads a message or a scalar; zero is a new value of the field's type.
 func (d *decoder) value(fd protoreflect.FieldDescriptor, zero protoreflect.Value, n *yaml.Node, path string) (protoreflect.Value, bool) {
+	if isFree(fd.Message()) {
+		return zero, d.free(zero.Message(), n, path)
+	}
 	if fd.Message() != nil && wellKnown(fd.Message()) == 0 {
 		return zero, d.message(zero.Message(), n, path)
 	}

@@ -125,7 +125,7 @@ func TestFaults(t *testing.T) {
 			`3:1: name: is given twice; first in line 1`,
 		}},
 		{"two sources", "source:\n  connection: c\n  nats: {stream: A}\n  memory: {queue: q}\n", []string{
-			`4:3: source.memory: nats in line 3 excludes it: only one of memory and nats may be given`,
+			`4:3: source.memory: nats in line 3 excludes it: only one of memory, nats, rabbitmq and kafka may be given`,
 		}},
 		{"empty", "", []string{`1:1: is empty: a document is expected`}},
 		{"comment", "# nothing\n", []string{`1:1: is empty: a document is expected`}},

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -173,6 +174,9 @@ func valueTree(fd protoreflect.FieldDescriptor, v protoreflect.Value, o Option) 
 	}
 	switch fd.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
+		if s, ok := v.Message().Interface().(*structpb.Struct); ok {
+			return freeTree(s)
+		}
 		return tree(v.Message(), o)
 	case protoreflect.StringKind:
 		return text(v.String())

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
@@ -125,8 +126,40 @@ func drawMessage(t *rapid.T, fd protoreflect.FieldDescriptor, zero protoreflect.
 		at := time.Unix(seconds, rapid.Int64Range(0, 999_999_999).Draw(t, "nanos"))
 		return protoreflect.ValueOfMessage(timestamppb.New(at).ProtoReflect())
 	}
+	if s, ok := zero.Message().Interface().(*structpb.Struct); ok {
+		s.Fields = map[string]*structpb.Value{}
+		for range rapid.IntRange(0, 3).Draw(t, "arguments") {
+			s.Fields[awkward().Draw(t, "key")] = drawAny(t, 2)
+		}
+		return zero
+	}
 	fill(t, zero.Message())
 	return zero
+}
+
+// drawAny gives what a free value may be, nested so deep.
+func drawAny(t *rapid.T, deep int) *structpb.Value {
+	switch rapid.IntRange(0, 3+min(deep, 1)*2).Draw(t, "kind") {
+	case 0:
+		return structpb.NewBoolValue(rapid.Bool().Draw(t, "bool"))
+	case 1:
+		return structpb.NewNumberValue(rapid.Float64().Draw(t, "double"))
+	case 2:
+		return structpb.NewNumberValue(float64(rapid.Int32().Draw(t, "int")))
+	case 3:
+		return structpb.NewStringValue(awkward().Draw(t, "string"))
+	case 4:
+		list := &structpb.ListValue{}
+		for range rapid.IntRange(0, 2).Draw(t, "items") {
+			list.Values = append(list.Values, drawAny(t, deep-1))
+		}
+		return structpb.NewListValue(list)
+	}
+	s := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for range rapid.IntRange(0, 2).Draw(t, "entries") {
+		s.Fields[awkward().Draw(t, "key")] = drawAny(t, deep-1)
+	}
+	return structpb.NewStructValue(s)
 }
 
 // awkward gives strings, and often those that YAML would take for something else.

@@ -8,6 +8,7 @@
 package spec
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -74,8 +75,38 @@ type Consumer struct {
 	// Start is the desired state at creation.
 	Start pb.DesiredState
 
-	// Written is the spec as the user wrote it; Full has the defaults.
+	// Written is the spec as the user wrote it; Full has the defaults. A lean
+	// Consumer has neither.
 	Written, Full *pb.ConsumerSpec
+
+	packed []byte // of a lean one: Full
+}
+
+// Lean is the same without the specs, which are most of what it holds; the full
+// one can still be had.
+func (c *Consumer) Lean() *Consumer {
+	if c == nil {
+		return nil
+	}
+	packed, err := proto.Marshal(c.Full)
+	if err != nil {
+		return c // it came over the wire; keep it as it is
+	}
+	out := *c
+	out.Written, out.Full, out.packed = nil, nil, packed
+	return &out
+}
+
+// FullSpec is the spec with its defaults, also of a lean Consumer.
+func (c *Consumer) FullSpec() (*pb.ConsumerSpec, error) {
+	if c.Full != nil {
+		return c.Full, nil
+	}
+	s := &pb.ConsumerSpec{}
+	if err := proto.Unmarshal(c.packed, s); err != nil {
+		return nil, fmt.Errorf("unpack the spec: %w", err)
+	}
+	return s, nil
 }
 
 // Check reports everything that is wrong with a spec, the driver's and the

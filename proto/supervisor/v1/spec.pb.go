@@ -1893,8 +1893,8 @@ type KafkaSource struct {
 	Partitions *int32 `protobuf:"varint,13,opt,name=partitions,proto3,oneof" json:"partitions,omitempty"`
 	// With CREATE; default: the broker's own.
 	ReplicationFactor *int32 `protobuf:"varint,14,opt,name=replication_factor,json=replicationFactor,proto3,oneof" json:"replication_factor,omitempty"`
-	// Offsets between the oldest unfinished and the newest taken record of a
-	// partition, above which the partition waits; default 10000.
+	// Records taken of a partition from its oldest unfinished one on, at which the
+	// partition waits until half of them are done; default 10000.
 	MaxGapPerPartition *int32 `protobuf:"varint,15,opt,name=max_gap_per_partition,json=maxGapPerPartition,proto3,oneof" json:"max_gap_per_partition,omitempty"`
 	// Positions are committed so often, default 1s,
 	CommitInterval *durationpb.Duration `protobuf:"bytes,16,opt,name=commit_interval,json=commitInterval,proto3" json:"commit_interval,omitempty"`
