@@ -246,7 +246,7 @@ func (w *world) account(confirmed []string, limit time.Duration) (repeated int) 
 	if len(confirmed) < 1000 {
 		w.t.Errorf("only %d messages went through: too few to prove anything", len(confirmed))
 	}
-	w.t.Logf("%d confirmed, lost 0, repeated %d", len(confirmed), repeated)
+	w.t.Logf("tally: %d confirmed, lost 0, repeated %d", len(confirmed), repeated)
 	return repeated
 }
 
