@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/seed-111f5b8e/supervisord/brokers"
 )
 
@@ -32,5 +34,25 @@ func TestRevokedBatchLetsThePollerGoOn(t *testing.T) {
 	}
 	if _, what, _ := s.chore(false); what != fetch {
 		t.Errorf("the poller does %d, not fetch", what)
+	}
+}
+
+// A poll that was under way when the intake was held may still bring records:
+// none is delivered, and all are fetched again when it flows.
+func TestRecordsThatComeWhileHeldAreFetchedAgain(t *testing.T) {
+	s := &subscription{src: &source{group: "g"}, held: true}
+	tr := newTracker(s, "t", 0, 0, "m")
+	tr.begin(5)
+	got := s.bookPartition(make([]brokers.Delivery, 0, 2), tr, []*kgo.Record{{Offset: 5}, {Offset: 6}})
+	if len(got) > 0 || tr.rewind != 5 {
+		t.Errorf("held: %d delivered, to be fetched again from %d, want none and 5", len(got), tr.rewind)
+	}
+	s.held = false
+	if got := s.bookPartition(make([]brokers.Delivery, 0, 2), tr, []*kgo.Record{{Offset: 7}}); len(got) > 0 {
+		t.Error("a record was delivered before the client was told to go back")
+	}
+	tr.rewound()
+	if got := s.bookPartition(make([]brokers.Delivery, 0, 2), tr, []*kgo.Record{{Offset: 5}, {Offset: 6}}); len(got) != 2 {
+		t.Errorf("%d of 2 were delivered when it flowed again", len(got))
 	}
 }

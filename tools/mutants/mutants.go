@@ -15,7 +15,7 @@ const (
 	kafka  = "./brokers/kafka"
 	rabbit = "./brokers/rabbitmq"
 	// fastKafka are the driver's tests without a real broker.
-	fastKafka = "Tracker|Storm|Late|Revoked|Expelled|Pause|InVirtualTime|Killed"
+	fastKafka = "Tracker|Held|Storm|Late|Revoked|Expelled|Pause|InVirtualTime|Killed"
 )
 
 // mutants are the mistakes that everybody makes here, and some that were made.
