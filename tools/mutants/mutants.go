@@ -76,8 +76,8 @@ func actorMutants() []mutant {
 	return []mutant{
 		{
 			name: "closed before the drain has ended", file: "supervisor/consumer.go",
-			old:      "if c.call != nil || c.unreported > 0 || !c.pool.isQuiet() {",
-			new:      "if c.call != nil || c.unreported > 0 {",
+			old:      "c.unreported > 0 || c.closeNow() || !c.pool.isQuiet() {",
+			new:      "c.unreported > 0 || c.closeNow() {",
 			packages: []string{core}, tests: "Drain|Receipt|Case|Simulation",
 		},
 		{
