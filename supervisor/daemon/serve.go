@@ -62,6 +62,9 @@ func (p Program) serve(ctx context.Context, o Options, stderr io.Writer) error {
 // first. It returns the receipts of the shutdown, and an error when it could
 // not start or work was abandoned.
 func (p Program) Serve(ctx context.Context, o Options, d *spec.Daemon, specs []*spec.Consumer, stderr io.Writer) ([]*pb.Receipt, error) {
+	if p.Version == "" {
+		p.Version = builtFrom()
+	}
 	ballast := make([]byte, heapFloor)
 	defer runtime.KeepAlive(ballast)
 	dm, err := p.open(o, d, newLog(d, stderr))
