@@ -3,12 +3,9 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -86,37 +83,11 @@ func (d *dialer) connect(ctx context.Context, network, address string) (net.Conn
 }
 
 func (d *dialer) tls(address string) (*tls.Config, error) {
-	t := d.cfg.GetTls()
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.GetServerName()}
-	if cfg.ServerName == "" {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		cfg.ServerName = host
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
 	}
-	if t.GetCaFile() != "" {
-		pem, err := os.ReadFile(t.GetCaFile())
-		if err != nil {
-			return nil, fileError("ca_file", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fileError("ca_file", errors.New("holds no certificate in PEM"))
-		}
-	}
-	if t.GetCertFile() != "" {
-		cert, err := tls.LoadX509KeyPair(t.GetCertFile(), t.GetKeyFile())
-		if err != nil {
-			return nil, fileError("cert_file", err)
-		}
-		cfg.Certificates = []tls.Certificate{cert}
-	}
-	return cfg, nil
-}
-
-func fileError(field string, err error) error {
-	return &brokers.Error{Class: brokers.Refused, Op: "read kafka.tls." + field, Err: err, Remedy: "check the file"}
+	return brokers.TLSConfig("kafka", d.cfg.GetTls(), host)
 }
 
 // mechanism signs in; the secret is resolved each time.

@@ -2,14 +2,11 @@ package rabbitmq
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -132,7 +129,7 @@ func (d *dialer) dialOne(ctx context.Context, raw, purpose string) (*amqp.Connec
 		return nil, err
 	}
 	if u.Scheme == "amqps" {
-		if cfg.TLSClientConfig, err = d.tlsConfig(u.Hostname()); err != nil {
+		if cfg.TLSClientConfig, err = brokers.TLSConfig("rabbitmq", d.tls, u.Hostname()); err != nil {
 			return nil, err
 		}
 	}
@@ -170,35 +167,4 @@ func (d *dialer) auth() ([]amqp.Authentication, error) {
 		return nil, fmt.Errorf("rabbitmq.auth.password: %w: %w", errSecret, err)
 	}
 	return []amqp.Authentication{&amqp.PlainAuth{Username: d.user, Password: password}}, nil
-}
-
-// tlsConfig reads the files at each dial, so that renewed certificates are taken up.
-func (d *dialer) tlsConfig(host string) (*tls.Config, error) {
-	t := d.tls
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.GetServerName()}
-	if cfg.ServerName == "" {
-		cfg.ServerName = host
-	}
-	if t.GetCaFile() != "" {
-		pem, err := os.ReadFile(t.GetCaFile())
-		if err != nil {
-			return nil, tlsFileError("ca_file", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, tlsFileError("ca_file", errors.New("holds no certificate in PEM"))
-		}
-	}
-	if t.GetCertFile() != "" {
-		cert, err := tls.LoadX509KeyPair(t.GetCertFile(), t.GetKeyFile())
-		if err != nil {
-			return nil, tlsFileError("cert_file", err)
-		}
-		cfg.Certificates = []tls.Certificate{cert}
-	}
-	return cfg, nil
-}
-
-func tlsFileError(field string, err error) error {
-	return &brokers.Error{Class: brokers.Refused, Op: "read rabbitmq.tls." + field, Err: err, Remedy: "check the file"}
 }
