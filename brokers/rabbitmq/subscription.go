@@ -166,8 +166,8 @@ func (s *subscription) over(err *amqp.Error) {
 		s.fail(s.l.lost(err))
 	case err != nil:
 		s.fail(s.src.classify(s.op, err))
-	default:
-		s.fail(fenced(errClosed))
+	default: // by Close, whose reason stands; else it is not for good
+		s.fail(&brokers.Error{Class: brokers.Transient, Op: s.op, Err: errClosed})
 	}
 }
 
